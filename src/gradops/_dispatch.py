@@ -1,0 +1,68 @@
+"""The stairs: which build of a kernel runs on this CPU.
+
+Every kernel is compiled once per ISA level. The best level that the CPU supports is used; ``GRADOPS_ISA`` names another one.
+This is the only module that imports compiled code, and it asks ``_kernels.runtime`` first: code built for a level that the CPU
+lacks may die while it is being imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+from gradops._kernels import runtime
+
+LEVELS = ("generic", "x86_64_v3", "x86_64_v4")
+"""Every ISA level that gradops knows, worst first."""
+
+_forced: str | None = None
+
+
+@cache
+def available() -> tuple[str, ...]:
+    """The levels that this CPU runs, worst first."""
+    return tuple(runtime.supported_levels())
+
+
+def _checked(level: str, source: str) -> str:
+    if level not in LEVELS:
+        raise ValueError(f"{source} must be one of {', '.join(LEVELS)}, got {level!r}")
+    if level not in available():
+        raise ValueError(f"{source} is {level!r}, which this CPU does not support; it supports {', '.join(available())}")
+    return level
+
+
+@cache
+def _default() -> str:
+    level = os.environ.get("GRADOPS_ISA")
+    return available()[-1] if not level else _checked(level, "the environment variable GRADOPS_ISA")
+
+
+def selected() -> str:
+    """The level in use: forced for a while, named by GRADOPS_ISA, or the best one available."""
+    return _forced or _default()
+
+
+@cache
+def _load(stem: str, level: str) -> ModuleType:
+    return import_module(f"gradops._kernels.{stem}_{level}")
+
+
+def kernel(stem: str) -> ModuleType:
+    """The build of kernel `stem` for the selected level."""
+    return _load(stem, _forced or _default())
+
+
+@contextmanager
+def forced(level: str) -> Iterator[None]:
+    """Run every kernel at `level` inside the block, in all threads: for tests and benchmarks."""
+    global _forced
+    before, _forced = _forced, _checked(level, "level")
+    try:
+        yield
+    finally:
+        _forced = before

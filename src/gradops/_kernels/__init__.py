@@ -1,0 +1,16 @@
+"""The cellar: compiled loops, one .pyx per algorithm, one extension module per algorithm, precision and ISA level.
+
+kernels.h           the only C: vector types and register-tile sizes per ISA level, float16 and bfloat16 conversion
+_problem.pxd        the struct that `gradops._geometry` packs: tensors, strides and the lanes that map pixels to pixels
+_storage.pxd        widen and narrow: the one place that knows storage dtypes
+_patches.pxd        packs patches (the virtual im2col matrix) into panels, pixel-major or slot-major
+_gemm.pxd           the register tile and the loops around it
+conv_gather.pyx     dst = patches(src) . filter: conv2d and conv2d_backprop_input
+conv_reduce.pyx     dw = patches(x)^T . dy: conv2d_backprop_filter
+_ring.pxd           packs rows of one channel block into a ring of rows
+depthwise_gather.pyx, depthwise_reduce.pyx    the stencils behind the depthwise ops
+pool_gather.pyx, pool_spread.pyx              fractional average pooling and its gradient
+runtime.pyx         what this CPU, compiler and OpenMP offer
+
+Nothing here is imported but by `gradops._dispatch`.
+"""

@@ -1,0 +1,66 @@
+# cython: language_level=3, cdivision=True
+"""The register tile and the loops around it: c += a b on packed panels. Knows nothing of storage, convolution or threads."""
+from libc.stdint cimport int64_t
+from _problem cimport part, smaller
+from _storage cimport real, vec, VL, NV, NR, MR, load, store, zero
+
+cdef enum:
+    KC = 256                                            # depth of one pass over packed panels
+    LD = KC + 16                                        # distance of packed rows; not a power of two, so rows spread over the cache sets
+
+
+cdef inline void gemm_ukr(int m, int64_t row, int64_t step, int64_t depth, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+    """c[i, j] (+)= sum_k a[i row + k step] b[k ldb + j] for i < m, j < NR, in m x NV registers.
+
+    *Assumes:* m, row and step are compile-time constants of the caller.
+    """
+    cdef vec acc[14][2]
+    cdef vec operand[2]
+    cdef int64_t k
+    cdef int i, j
+    for i in range(m):
+        for j in range(NV):
+            acc[i][j] = load(c + i * ldc + j * VL) if accumulate else zero()
+    for k in range(depth):
+        for j in range(NV):
+            operand[j] = load(b + j * VL)
+        for i in range(m):
+            for j in range(NV):
+                acc[i][j] += a[i * row] * operand[j]
+        a += step
+        b += ldb
+    for i in range(m):
+        for j in range(NV):
+            store(c + i * ldc + j * VL, acc[i][j])
+
+
+cdef inline void gemm_tile(int m, bint by_column, int64_t depth, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+    """gemm_ukr for any m <= MR; a is [m][LD] or, by column, [depth][LD]."""
+    cdef int64_t row = 1 if by_column else LD, step = LD if by_column else 1
+    if MR > 6:
+        if m == 14: gemm_ukr(14, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 13: gemm_ukr(13, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 12: gemm_ukr(12, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 11: gemm_ukr(11, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 10: gemm_ukr(10, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 9: gemm_ukr(9, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 8: gemm_ukr(8, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 7: gemm_ukr(7, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    if m == 6: gemm_ukr(6, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 5: gemm_ukr(5, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 4: gemm_ukr(4, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 3: gemm_ukr(3, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 2: gemm_ukr(2, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 1: gemm_ukr(1, row, step, depth, a, b, ldb, c, ldc, accumulate)
+
+
+cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, const real *a, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+    """c[0:m, 0:n] (+)= a b, panel after panel of NR columns; rows are split evenly into register tiles.
+
+    *Assumes:* b holds panels of NR columns, `panel` elements apart, zero beyond n; c has ldc >= n rounded up to NR.
+    """
+    cdef int64_t tiles = (m + MR - 1) // MR, j, t, i
+    for j in range((n + NR - 1) // NR):
+        for t in range(tiles):
+            i = part(m, t, tiles)
+            gemm_tile(<int> (part(m, t + 1, tiles) - i), by_column, depth, a + (i if by_column else i * LD), b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate)

@@ -1,0 +1,149 @@
+# cython: language_level=3, cdivision=True
+"""The virtual patch matrix (im2col, never formed whole): one row per dst pixel of a lane pair, one column ("slot") per (tap row, tap column,
+src channel). Packing a block of it is where storage is widened, layout is dealt with and taps outside the image become zeros.
+"""
+from libc.stdint cimport int64_t
+from _problem cimport Problem, Lane, larger, smaller, divide_up
+from _storage cimport real, item_size, clear, widen, widen_block
+
+
+cdef struct Patches:
+    const Problem *g
+    const Lane *row
+    const Lane *col
+    const char *src                                     # at the first channel of the group
+    int storage
+    bint runs                                           # whether the taps of a filter row read one contiguous run of src
+
+
+cdef inline Patches patches(const Problem *g, const Lane *row, const Lane *col, const char *src, int storage, int64_t group) noexcept nogil:
+    cdef Patches p
+    p.g, p.row, p.col, p.storage = g, row, col, storage
+    p.src = src + group * g.src_channels * g.src_c * item_size(storage)
+    p.runs = g.src_c == 1 and g.src_x == g.src_channels and col.src_unit * col.tap_step == 1
+    return p
+
+
+cdef inline int64_t pixels(const Patches *p) noexcept nogil:
+    return p.g.images * p.row.count * p.col.count
+
+
+cdef inline int64_t slots(const Patches *p) noexcept nogil:
+    return p.row.taps * p.col.taps * p.g.src_channels
+
+
+cdef inline int64_t src_index(const Lane *lane, int64_t t, int64_t tap) noexcept nogil:
+    return lane.src_start + lane.src_unit * (lane.z_step * t + lane.tap_step * tap)
+
+
+cdef inline void pack_run(const Patches *p, const char *line, int64_t begin, int64_t count, int64_t limit, real *dst) noexcept nogil:
+    """dst[i] = line[begin + i] where 0 <= begin + i < limit, else 0; a null line is all zeros."""
+    cdef int64_t low = smaller(larger(-begin, 0), count), high = larger(smaller(limit - begin, count), low)
+    if line == NULL:
+        low = high = count
+    clear(dst, low)
+    widen(p.storage, line + (begin + low) * item_size(p.storage), high - low, dst + low)
+    clear(dst + high, count - high)
+
+
+cdef struct Pixel:                                      # a dst pixel of a lane pair; v moves fastest
+    int64_t n, u, v
+
+
+cdef inline Pixel pixel(const Patches *p, int64_t index) noexcept nogil:
+    cdef Pixel at
+    at.v = index % p.col.count
+    at.u = index // p.col.count % p.row.count
+    at.n = index // p.col.count // p.row.count
+    return at
+
+
+cdef inline void advance(const Patches *p, Pixel *at, int64_t count) noexcept nogil:
+    """Moves on by `count` pixels, not beyond the end of the row."""
+    at.v += count
+    if at.v == p.col.count:
+        at.u, at.v = at.u + 1, 0
+    if at.u == p.row.count:
+        at.n, at.u = at.n + 1, 0
+
+
+cdef inline void pack_patch(const Patches *p, const Pixel *at, int64_t slot, int64_t count, real *dst) noexcept nogil:
+    """dst[s] = the value of the pixel at slot + s, for s < count. *Assumes:* p.runs."""
+    cdef const Problem *g = p.g
+    cdef int64_t size = item_size(p.storage), cs = g.src_channels, width = p.col.taps * cs
+    cdef int64_t i = slot // width, begin = slot % width, x = src_index(p.col, at.v, 0), y, take
+    cdef const char *line
+    while count > 0:
+        y = src_index(p.row, at.u, i)
+        line = p.src + (at.n * g.src_n + y * g.src_y) * size if 0 <= y < g.src_rows else NULL
+        take = smaller(width - begin, count)
+        pack_run(p, line, x * cs + begin, take, g.src_cols * cs, dst)
+        begin = 0
+        i += 1
+        count -= take
+        dst += take
+
+
+cdef inline void clear_block(int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
+    cdef int64_t r
+    if cols:
+        for r in range(rows):
+            clear(dst + r * ld, cols)
+
+
+cdef inline void pack_tap(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t j, int64_t c, int64_t channels, bint by_slot, real *dst, int64_t ld) noexcept nogil:
+    """Channels c.. of tap (i, j) for `pixels` pixels of one row: dst[pixel ld + channel] or, by slot, dst[channel ld + pixel]."""
+    cdef const Problem *g = p.g
+    cdef int64_t step = p.col.src_unit * p.col.z_step, low = 0, high = pixels
+    cdef int64_t y = src_index(p.row, at.u, i), x = src_index(p.col, at.v, j)
+    cdef const char *src
+    if x < 0:
+        low = smaller(divide_up(-x, step), pixels)
+    if x + (pixels - 1) * step >= g.src_cols:
+        high = larger(divide_up(g.src_cols - x, step), low) if x < g.src_cols else low
+    if not 0 <= y < g.src_rows:
+        low = high = pixels
+    src = p.src + (at.n * g.src_n + y * g.src_y + (x + low * step) * g.src_x + c * g.src_c) * item_size(p.storage)
+    if by_slot:
+        clear_block(channels, low, dst, ld)
+        widen_block(p.storage, src, g.src_c, step * g.src_x, channels, high - low, dst + low, ld)
+        clear_block(channels, pixels - high, dst + high, ld)
+    else:
+        clear_block(low, channels, dst, ld)
+        widen_block(p.storage, src, step * g.src_x, g.src_c, high - low, channels, dst + low * ld, ld)
+        clear_block(pixels - high, channels, dst + high * ld, ld)
+
+
+cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, bint by_slot, real *dst, int64_t ld) noexcept nogil:
+    """The block of pixels first.. and slots slot..: row by row of pixels, tap by tap."""
+    cdef Pixel at = pixel(p, first)
+    cdef int64_t cs = p.g.src_channels, done = 0, pixels, s, c, tap, channels
+    while done < count:
+        pixels = smaller(p.col.count - at.v, count - done)
+        s = 0
+        while s < slots:
+            c = (slot + s) % cs
+            tap = (slot + s) // cs
+            channels = smaller(cs - c, slots - s)
+            pack_tap(p, &at, pixels, tap // p.col.taps, tap % p.col.taps, c, channels, by_slot,
+                     dst + (s * ld + done if by_slot else done * ld + s), ld)
+            s += channels
+        advance(p, &at, pixels)
+        done += pixels
+
+
+cdef inline void pack_pixels(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """dst[i ld + s] = the value of pixel first + i at slot + s."""
+    cdef Pixel at = pixel(p, first)
+    cdef int64_t i
+    if not p.runs:
+        pack_taps(p, first, count, slot, slots, False, dst, ld)
+        return
+    for i in range(count):
+        pack_patch(p, &at, slot, slots, dst + i * ld)
+        advance(p, &at, 1)
+
+
+cdef inline void pack_slots(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """dst[s ld + i] = the value of pixel first + i at slot + s."""
+    pack_taps(p, first, count, slot, slots, True, dst, ld)

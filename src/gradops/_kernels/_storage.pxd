@@ -1,0 +1,133 @@
+# cython: language_level=3, cdivision=True
+"""Storage dtypes: the one place that knows them. `widen` reads any of them into `real`, `narrow` rounds once on the way out."""
+from libc.stdint cimport int64_t, uint16_t
+from libc.string cimport memset
+from _problem cimport smaller
+
+
+cdef extern from "kernels.h" nogil:
+    ctypedef double real
+    ctypedef double vec
+    const int VL, NV, NR, MR, REAL_STORAGE
+    vec load(const real *p)
+    void store(real *p, vec v)
+    vec zero()
+    void transpose(real *block)
+    void widen_float16s(const uint16_t *src, int64_t n, float *dst)
+    void narrow_float16s(const float *src, int64_t n, uint16_t *dst)
+    void widen_bfloat16s(const uint16_t *src, int64_t n, float *dst)
+    void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst)
+
+
+cdef enum Storage:                                      # as in gradops._arrays.STORAGE
+    FLOAT16 = 0
+    BFLOAT16 = 1
+    FLOAT32 = 2
+    FLOAT64 = 3
+
+
+cdef inline int64_t item_size(int storage) noexcept nogil:
+    return 2 if storage < FLOAT32 else 4 if storage == FLOAT32 else 8
+
+
+cdef inline void clear(real *dst, int64_t n) noexcept nogil:
+    memset(dst, 0, n * sizeof(real))
+
+
+cdef inline void copy(const real *src, int64_t n, real *dst) noexcept nogil:
+    """dst[0:n] = src[0:n], by vectors; the last one may overlap the one before."""
+    cdef int64_t i
+    if n < VL:
+        for i in range(n):
+            dst[i] = src[i]
+        return
+    for i in range(n // VL):
+        store(dst + i * VL, load(src + i * VL))
+    if n % VL:
+        store(dst + n - VL, load(src + n - VL))
+
+
+cdef inline void widen(int storage, const char *src, int64_t n, real *dst) noexcept nogil:
+    """dst[0:n] = src[0:n], both contiguous."""
+    if storage == FLOAT16:
+        widen_float16s(<const uint16_t *> src, n, <float *> dst)
+    elif storage == BFLOAT16:
+        widen_bfloat16s(<const uint16_t *> src, n, <float *> dst)
+    else:
+        copy(<const real *> src, n, dst)
+
+
+cdef inline void narrow(int storage, const real *src, int64_t n, char *dst) noexcept nogil:
+    """dst[0:n] = src[0:n], both contiguous, rounded to nearest even."""
+    if storage == FLOAT16:
+        narrow_float16s(<const float *> src, n, <uint16_t *> dst)
+    elif storage == BFLOAT16:
+        narrow_bfloat16s(<const float *> src, n, <uint16_t *> dst)
+    else:
+        copy(src, n, <real *> dst)
+
+
+cdef inline void widen_strided(int storage, const char *src, int64_t step, int64_t n, real *dst) noexcept nogil:
+    """dst[i] = src[i step] for i < n."""
+    cdef int64_t i
+    if storage >= FLOAT32:
+        for i in range(n):
+            dst[i] = (<const real *> src)[i * step]
+    else:
+        for i in range(n):
+            widen(storage, src + i * step * 2, 1, dst + i)
+
+
+cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *dst, int64_t step) noexcept nogil:
+    """dst[i step] = src[i] for i < n."""
+    cdef int64_t i
+    if storage >= FLOAT32:
+        for i in range(n):
+            (<real *> dst)[i * step] = src[i]
+    else:
+        for i in range(n):
+            narrow(storage, src + i, 1, dst + i * step * 2)
+
+
+cdef inline void widen_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
+    """dst[r ld + c] = src[r src_row + c src_col]: contiguous rows are copied, contiguous columns transposed in registers."""
+    cdef int64_t size = item_size(storage), r, c, i, height, width
+    cdef real[256] block
+    if src_col == 1:
+        for r in range(rows):
+            widen(storage, src + r * src_row * size, cols, dst + r * ld)
+    elif src_row != 1 or rows < 4:
+        for r in range(rows):
+            widen_strided(storage, src + r * src_row * size, src_col, cols, dst + r * ld)
+    else:
+        for r in range((rows + VL - 1) // VL):
+            height = smaller(rows - r * VL, VL)
+            for c in range((cols + VL - 1) // VL):
+                width = smaller(cols - c * VL, VL)
+                for i in range(width):
+                    widen(storage, src + (r * VL + (c * VL + i) * src_col) * size, height, block + i * VL)
+                transpose(block)
+                for i in range(height):
+                    copy(block + i * VL, width, dst + (r * VL + i) * ld + c * VL)
+
+
+cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
+    """dst[r dst_row + c dst_col] = src[r ld + c], the inverse of widen_block."""
+    cdef int64_t size = item_size(storage), r, c, i, height, width
+    cdef real[256] block
+    if dst_col == 1:
+        for r in range(rows):
+            narrow(storage, src + r * ld, cols, dst + r * dst_row * size)
+    elif dst_row != 1 or rows < 4:
+        for r in range(rows):
+            narrow_strided(storage, src + r * ld, cols, dst + r * dst_row * size, dst_col)
+    else:
+        for r in range((rows + VL - 1) // VL):
+            height = smaller(rows - r * VL, VL)
+            for c in range((cols + VL - 1) // VL):
+                width = smaller(cols - c * VL, VL)
+                for i in range(height):
+                    copy(src + (r * VL + i) * ld + c * VL, width, block + i * VL)
+                transpose(block)
+                for i in range(width):
+                    narrow(storage, block + i * VL, height, dst + (r * VL + (c * VL + i) * dst_col) * size)

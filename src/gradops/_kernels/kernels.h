@@ -1,0 +1,124 @@
+/* The only C of gradops: vector types and register-tile sizes of each ISA level, and 16-bit floating point conversion.
+ *
+ * GRADOPS_REAL_f64 selects the precision that a module computes in; the compiler's target selects everything else.
+ */
+#ifndef GRADOPS_KERNELS_H
+#define GRADOPS_KERNELS_H
+
+#include <stdint.h>
+#include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+/* Vectors: `vec` is one register of `real`; `vecu` the same at any address. MR x NV accumulators leave registers for operands. */
+
+#ifdef GRADOPS_REAL_f64
+typedef double real;
+typedef int64_t lane_index;
+#else
+typedef float real;
+typedef int32_t lane_index;
+#endif
+
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, MR = 14 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, MR = 6 };
+#elif defined(__aarch64__)
+enum { VECTOR_BYTES = 16, MR = 14 };
+#else
+enum { VECTOR_BYTES = 16, MR = 6 };
+#endif
+
+enum { REAL_STORAGE = sizeof(real) / 4 + 1 };                /* FLOAT32 or FLOAT64 of _storage.pxd */
+enum { VL = VECTOR_BYTES / sizeof(real), NV = 2, NR = NV * VL };
+
+typedef real vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
+typedef real vecu __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+typedef lane_index lane_indices __attribute__((vector_size(VECTOR_BYTES)));
+
+static inline vec load(const real *p) { return *(const vecu *)p; }
+static inline void store(real *p, vec v) { *(vecu *)p = v; }
+static inline vec zero(void) { return (vec){0}; }
+
+/* Transposes a VL x VL block in place: log2(VL) rounds in which row i and row i + VL/2 are interleaved into rows 2i and 2i + 1. */
+static inline void transpose(real *block) {
+    lane_indices low, high;
+    vec rows[VL], next[VL];
+    for (int i = 0; i < VL; i++) {
+        low[i] = i / 2 + (i % 2) * VL;
+        high[i] = low[i] + VL / 2;
+        rows[i] = load(block + i * VL);
+    }
+    for (int round = 1; round < VL; round *= 2) {
+        for (int i = 0; i < VL / 2; i++) {
+            next[2 * i] = __builtin_shuffle(rows[i], rows[i + VL / 2], low);
+            next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + VL / 2], high);
+        }
+        for (int i = 0; i < VL; i++) rows[i] = next[i];
+    }
+    for (int i = 0; i < VL; i++) store(block + i * VL, rows[i]);
+}
+
+/* 16-bit floating point: exact to float32, rounded to nearest even from float32; NaN stays NaN, overflow becomes infinity. */
+
+static inline float float_of_bits(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+static inline uint32_t bits_of_float(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+
+static inline float widen_bfloat16(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
+
+static inline uint16_t narrow_bfloat16(float f) {
+    uint32_t u = bits_of_float(f);
+    uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
+    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+}
+
+static inline float widen_float16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
+    uint32_t normal = magnitude + ((127u - 15u) << 23), special = magnitude | 0x7f800000;
+    float tiny = (float)(h & 0x3ff) * 0x1p-24f;
+    uint32_t u = magnitude >= 0x0f800000 ? special : magnitude < 0x00800000 ? bits_of_float(tiny) : normal;
+    return float_of_bits(u | sign);
+}
+
+static inline uint16_t narrow_float16(float f) {
+    uint32_t u = bits_of_float(f), sign = (u >> 16) & 0x8000, magnitude = u & 0x7fffffff, h;
+    if (magnitude > 0x7f800000) h = 0x7e00 | ((magnitude >> 13) & 0x3ff);
+    else if (magnitude >= 0x477ff000) h = 0x7c00;
+    else if (magnitude >= 0x38800000) h = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    else h = bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000;
+    return (uint16_t)(sign | h);
+}
+
+static inline void widen_bfloat16s(const uint16_t *src, int64_t n, float *dst) {
+    for (int64_t i = 0; i < n; i++) dst[i] = widen_bfloat16(src[i]);
+}
+
+static inline void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst) {
+    for (int64_t i = 0; i < n; i++) dst[i] = narrow_bfloat16(src[i]);
+}
+
+static inline void widen_float16s(const uint16_t *src, int64_t n, float *dst) {
+    int64_t i = 0;
+#ifdef __AVX512F__
+    for (; i + 16 <= n; i += 16) _mm512_storeu_ps(dst + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(src + i))));
+#endif
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + i))));
+#endif
+    for (; i < n; i++) dst[i] = widen_float16(src[i]);
+}
+
+static inline void narrow_float16s(const float *src, int64_t n, uint16_t *dst) {
+    int64_t i = 0;
+#ifdef __AVX512F__
+    for (; i + 16 <= n; i += 16) _mm256_storeu_si256((__m256i *)(dst + i), _mm512_cvtps_ph(_mm512_loadu_ps(src + i), 0));
+#endif
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) _mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i), 0));
+#endif
+    for (; i < n; i++) dst[i] = narrow_float16(src[i]);
+}
+
+#endif

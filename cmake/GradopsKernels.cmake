@@ -9,7 +9,7 @@ set(GRADOPS_KERNELS_DIR "${CMAKE_CURRENT_SOURCE_DIR}/src/gradops/_kernels")
 set(GRADOPS_LEVELS "")
 
 # -ffp-contract=fast: an ISO -std= would silently give no FMA at all. -fno-math-errno: inline square roots and conversions.
-set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fvisibility=hidden -Wall -Wno-psabi
+set(GRADOPS_FLAGS -O3 -fno-tree-loop-distribute-patterns -ffp-contract=fast -fno-math-errno -fno-trapping-math -fvisibility=hidden -Wall -Wno-psabi
     -Wno-unused-function)
 
 macro(gradops_level name)

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from gradops._kernels import runtime
+from gradops._kernels import runtime as runtime
 
 LEVELS = ("generic", "x86_64_v3", "x86_64_v4")
 """Every ISA level that gradops knows, worst first."""

@@ -62,7 +62,7 @@ cdef inline int useful_threads(const Problem *g, int64_t blocks, int threads) no
     cdef int64_t terms = g.filter_rows * g.filter_cols * g.src_channels * g.dst_channels * g.groups
     if pixels * terms < FEW:
         return 1
-    return <int> smaller(threads, blocks)
+    return <int> larger(smaller(threads, blocks), 1)
 
 
 cdef inline void clear_dst(const Problem *g, char *dst, int64_t item_size, int threads) noexcept nogil:

@@ -1,7 +1,6 @@
 # cython: language_level=3, cdivision=True
 """Storage dtypes: the one place that knows them. `widen` reads any of them into `real`, `narrow` rounds once on the way out."""
 from libc.stdint cimport int64_t, uint16_t
-from libc.string cimport memset
 from _problem cimport smaller
 
 
@@ -12,7 +11,10 @@ cdef extern from "kernels.h" nogil:
     vec load(const real *p)
     void store(real *p, vec v)
     vec zero()
-    void transpose(real *block)
+    void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)
+    void copy(const real *src, int64_t n, real *dst)
+    void clear(real *dst, int64_t n)
+    bint all_finite(const real *src, int64_t n)
     void widen_float16s(const uint16_t *src, int64_t n, float *dst)
     void narrow_float16s(const float *src, int64_t n, uint16_t *dst)
     void widen_bfloat16s(const uint16_t *src, int64_t n, float *dst)
@@ -28,23 +30,6 @@ cdef enum Storage:                                      # as in gradops._arrays.
 
 cdef inline int64_t item_size(int storage) noexcept nogil:
     return 2 if storage < FLOAT32 else 4 if storage == FLOAT32 else 8
-
-
-cdef inline void clear(real *dst, int64_t n) noexcept nogil:
-    memset(dst, 0, n * sizeof(real))
-
-
-cdef inline void copy(const real *src, int64_t n, real *dst) noexcept nogil:
-    """dst[0:n] = src[0:n], by vectors; the last one may overlap the one before."""
-    cdef int64_t i
-    if n < VL:
-        for i in range(n):
-            dst[i] = src[i]
-        return
-    for i in range(n // VL):
-        store(dst + i * VL, load(src + i * VL))
-    if n % VL:
-        store(dst + n - VL, load(src + n - VL))
 
 
 cdef inline void widen(int storage, const char *src, int64_t n, real *dst) noexcept nogil:
@@ -92,7 +77,8 @@ cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *d
 cdef inline void widen_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
     """dst[r ld + c] = src[r src_row + c src_col]: contiguous rows are copied, contiguous columns transposed in registers."""
     cdef int64_t size = item_size(storage), r, c, i, height, width
-    cdef real[256] block
+    cdef real[256] block, turned
+    cdef const char *at
     if src_col == 1:
         for r in range(rows):
             widen(storage, src + r * src_row * size, cols, dst + r * ld)
@@ -104,17 +90,22 @@ cdef inline void widen_block(int storage, const char *src, int64_t src_row, int6
             height = smaller(rows - r * VL, VL)
             for c in range((cols + VL - 1) // VL):
                 width = smaller(cols - c * VL, VL)
+                at = src + (r * VL + c * VL * src_col) * size
+                if height == VL and width == VL and storage == REAL_STORAGE:
+                    transpose(<const real *> at, src_col, dst + r * VL * ld + c * VL, ld)
+                    continue
                 for i in range(width):
-                    widen(storage, src + (r * VL + (c * VL + i) * src_col) * size, height, block + i * VL)
-                transpose(block)
+                    widen(storage, at + i * src_col * size, height, block + i * VL)
+                transpose(block, VL, turned, VL)
                 for i in range(height):
-                    copy(block + i * VL, width, dst + (r * VL + i) * ld + c * VL)
+                    copy(turned + i * VL, width, dst + (r * VL + i) * ld + c * VL)
 
 
 cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
     """dst[r dst_row + c dst_col] = src[r ld + c], the inverse of widen_block."""
     cdef int64_t size = item_size(storage), r, c, i, height, width
-    cdef real[256] block
+    cdef real[256] block, turned
+    cdef char *at
     if dst_col == 1:
         for r in range(rows):
             narrow(storage, src + r * ld, cols, dst + r * dst_row * size)
@@ -126,8 +117,12 @@ cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t 
             height = smaller(rows - r * VL, VL)
             for c in range((cols + VL - 1) // VL):
                 width = smaller(cols - c * VL, VL)
+                at = dst + (r * VL + c * VL * dst_col) * size
+                if height == VL and width == VL and storage == REAL_STORAGE:
+                    transpose(src + r * VL * ld + c * VL, ld, <real *> at, dst_col)
+                    continue
                 for i in range(height):
                     copy(src + (r * VL + i) * ld + c * VL, width, block + i * VL)
-                transpose(block)
+                transpose(block, VL, turned, VL)
                 for i in range(width):
-                    narrow(storage, block + i * VL, height, dst + (r * VL + (c * VL + i) * dst_col) * size)
+                    narrow(storage, turned + i * VL, height, at + i * dst_col * size)

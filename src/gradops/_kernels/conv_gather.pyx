@@ -16,7 +16,7 @@ from _gemm cimport KC, LD, gemm_block
 from _patches cimport Patches, Pixel, patches, pixel, pixels, slots, advance, pack_pixels, pack_slots
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, smaller, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, MR, NR, item_size, clear, widen_block, narrow_block
+from _storage cimport real, MR, NR, all_finite, item_size, clear, widen_block, narrow_block
 
 cnp.import_array()
 
@@ -25,7 +25,7 @@ cdef enum:
     CHANNELS = 512                                      # of a block, at most
     LDP = PIXELS + 16                                   # distance of packed slots in channel rows
     CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows
-    MIN_BLOCKS = 64                                     # blocks shrink until there are as many, so that many threads find work
+    MIN_BLOCKS = 48                                     # blocks shrink until there are as many, so that many threads find work
 
 
 cdef struct Gather:
@@ -39,6 +39,7 @@ cdef struct Gather:
     int64_t *panels                                     # where the packed filter of each lane pair begins, in reals of one group
     int64_t *blocks                                     # how many blocks lie before each lane pair
     int64_t group_panels                                # reals of the packed filter of one group
+    bint *finite                                        # cleared if the filter holds an infinity or NaN
     real *filter_panels
 
 
@@ -72,8 +73,8 @@ cdef void plan(Gather *w) noexcept nogil:
     w.pixels = PIXELS if w.channel_rows else PIXELS // MR * MR
     w.channels = CHANNELS
     plan_blocks(w)
-    while w.blocks[pairs] < MIN_BLOCKS and (w.channels > 64 or w.pixels > 32):
-        if w.channels > 64:
+    while w.blocks[pairs] < MIN_BLOCKS and w.channels > 64:
+        if w.channels > 2 * w.pixels:
             w.channels = w.channels // 2
         else:
             w.pixels = w.pixels // 2
@@ -106,16 +107,22 @@ cdef void pack_filter(const Gather *w, int64_t pair, int64_t group, int64_t inde
             else:
                 widen_block(w.storage, tap, g.filter_src, g.filter_dst, g.src_channels, channels, dst + slot * NR, NR)
             slot += g.src_channels
+    if not w.channel_rows and not all_finite(dst, NR * slots(&p)):
+        w.finite[0] = False
 
 
 cdef void pack_tap_rows(const Gather *w, const char *tap, int64_t channel, int64_t channels, int64_t slot, real *dst) noexcept nogil:
     """dst[KC block][channel][LD]: a tap's slots may end in the next KC block."""
     cdef const Problem *g = w.g
-    cdef int64_t c = 0, take
+    cdef int64_t c = 0, take, i
+    cdef real *rows
     while c < g.src_channels:
         take = smaller(g.src_channels - c, KC - slot % KC)
-        widen_block(w.storage, tap + c * g.filter_src * item_size(w.storage), g.filter_dst, g.filter_src, channels, take,
-                    dst + (slot // KC * g.dst_channels + channel) * LD + slot % KC, LD)
+        rows = dst + (slot // KC * g.dst_channels + channel) * LD + slot % KC
+        widen_block(w.storage, tap + c * g.filter_src * item_size(w.storage), g.filter_dst, g.filter_src, channels, take, rows, LD)
+        for i in range(channels):
+            if not all_finite(rows + i * LD, take):
+                w.finite[0] = False
         c += take
         slot += take
 
@@ -233,15 +240,18 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
 
 
 def run(bytes problem not None, int storage, cnp.ndarray src not None, cnp.ndarray filter not None, cnp.ndarray dst not None, int num_threads):
-    """Computes dst; see the module's docstring."""
+    """Computes dst. Returns whether the filter is finite: if not, its products with the zeros of the padding are NaN."""
     cdef Gather w
     cdef int failed
+    cdef bint finite = True
     w.g = <const Problem *> PyBytes_AS_STRING(problem)
     w.storage = storage
     w.src = <const char *> cnp.PyArray_DATA(src)
     w.filter = <const char *> cnp.PyArray_DATA(filter)
     w.dst = <char *> cnp.PyArray_DATA(dst)
+    w.finite = &finite
     with nogil:
         failed = drive(&w, num_threads)
     if failed:
         raise MemoryError("no memory for the packed filter and scratch")
+    return finite

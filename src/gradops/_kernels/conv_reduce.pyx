@@ -5,7 +5,8 @@ In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks ge
 the partials are added in order. Packed: patches and dy, KC pixels at a time; patches pixel by pixel where the channels of x are contiguous,
 else slot by slot.
 
-*Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; dw is [slots][groups][k].
+*Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
+filter_step 1; dw is [slots][groups][k].
 """
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
@@ -14,10 +15,10 @@ from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport KC, LD, gemm_block
 from _partials cimport ADDED, add_partials
-from _patches cimport Patches, patches, pixels, slots, pack_pixels, pack_slots
+from _patches cimport Patches, Pixel, advance, patches, pixel, pixels, pack_pixels, pack_slots
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, NR, REAL_STORAGE, item_size, clear, widen_block, narrow_block
+from _storage cimport real, NR, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block
 
 cnp.import_array()
 
@@ -35,72 +36,113 @@ cdef struct Reduce:
     const char *x
     const char *dy
     char *dw
-    Patches p                                           # of group 0
-    int64_t slot_blocks, channel_blocks, spans
+    int64_t slots, slot_blocks, channel_blocks, spans
     real *partials                                      # [span][slot][group][k], where there are several spans
+    bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
 cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
+    cdef const Problem *g = w.g
     cdef int64_t blocks
-    w.p = patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
-    w.slot_blocks = divide_up(slots(&w.p), SLOTS)
-    w.channel_blocks = divide_up(w.g.dst_channels, CHANNELS)
-    blocks = w.g.groups * w.slot_blocks * w.channel_blocks
-    w.spans = larger(smaller(divide_up(MIN_BLOCKS, blocks), pixels(&w.p) // MIN_SPAN), 1)
+    w.slots = g.filter_rows * g.filter_cols * g.src_channels
+    w.slot_blocks = divide_up(w.slots, SLOTS)
+    w.channel_blocks = divide_up(g.dst_channels, CHANNELS)
+    blocks = g.groups * w.slot_blocks * w.channel_blocks
+    w.spans = larger(smaller(divide_up(MIN_BLOCKS, blocks), g.images * g.dst_rows * g.dst_cols // MIN_SPAN), 1)
 
 
 cdef int64_t filter_size(const Reduce *w) noexcept nogil:
-    return slots(&w.p) * w.g.groups * w.g.dst_channels
+    return w.slots * w.g.groups * w.g.dst_channels
 
 
-cdef void pack_dy(const Reduce *w, int64_t channel, int64_t channels, int64_t first, int64_t count, real *dst) noexcept nogil:
+cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t channels, int64_t first, int64_t count, real *dst) noexcept nogil:
     """dst[panel][i][j] = dy[pixel first + i, channel + panel NR + j], zero beyond the channels."""
     cdef const Problem *g = w.g
-    cdef int64_t image = g.dst_rows * g.dst_cols, done = 0, take, index, panel, width
+    cdef int64_t panel, width, done, take
+    cdef Pixel at
+    cdef const char *src
     for panel in range(divide_up(channels, NR)):
         width = smaller(channels - panel * NR, NR)
         if width < NR:
             clear(dst + panel * KC * NR, count * NR)
-        done = 0
+        at, done = pixel(p, first), 0
         while done < count:
-            index = first + done
-            take = smaller(image - index % image, count - done)
-            widen_block(w.storage, w.dy + (index // image * g.dst_n + index % image * g.dst_x + (channel + panel * NR) * g.dst_c) * item_size(w.storage),
-                        g.dst_x, g.dst_c, take, width, dst + (panel * KC + done) * NR, NR)
+            take = smaller(p.col.count - at.v, count - done)
+            src = w.dy + (at.n * g.dst_n + (p.row.out_start + at.u) * g.dst_y + (p.col.out_start + at.v) * g.dst_x
+                          + (channel + panel * NR) * g.dst_c) * item_size(w.storage)
+            widen_block(w.storage, src, g.dst_x, g.dst_c, take, width, dst + (panel * KC + done) * NR, NR)
+            advance(p, &at, take)
             done += take
 
 
-cdef void reduce_block(const Reduce *w, int64_t block, real *scratch) noexcept nogil:
-    """One block of dw, summed over one span of pixels, KC at a time."""
-    cdef const Problem *g = w.g
-    cdef int64_t slot_block = block % w.slot_blocks, channel = block // w.slot_blocks % w.channel_blocks * CHANNELS
-    cdef int64_t group = block // w.slot_blocks // w.channel_blocks % g.groups
-    cdef int64_t span = block // w.slot_blocks // w.channel_blocks // g.groups
-    cdef int64_t slot = part(slots(&w.p), slot_block, w.slot_blocks), count = part(slots(&w.p), slot_block + 1, w.slot_blocks) - slot
-    cdef int64_t channels = smaller(CHANNELS, g.dst_channels - channel)
-    cdef int64_t begin = part(pixels(&w.p), span, w.spans), end = part(pixels(&w.p), span + 1, w.spans), first, depth
-    cdef int64_t row = g.groups * g.dst_channels, at = slot * row + group * g.dst_channels + channel
-    cdef bint by_column = g.src_c == 1
-    cdef real *patch = scratch
-    cdef real *panels = patch + KC * LD
-    cdef real *c = panels + KC * CHANNELS
-    cdef Patches p = patches(g, w.p.row, w.p.col, w.x, w.storage, group)
-    first = begin
+cdef struct Panel:                                      # what a thread works on: a block of dw and its scratch
+    int64_t span, group, slot, slots, channel, channels
+    real *patch
+    real *dy
+    real *c
+
+
+cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
+    """c[0:slots] (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, KC at a time."""
+    cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
     while first < end:
         depth = smaller(KC, end - first)
-        pack_dy(w, group * g.dst_channels + channel, channels, first, depth, panels)
-        if by_column:
-            pack_pixels(&p, first, depth, slot, count, patch, LD)
-            gemm_block(True, count, channels, depth, patch, panels, NR, KC * NR, c, CHANNELS, first > begin)
+        pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, first, depth, b.dy)
+        if w.g.src_c == 1:
+            pack_pixels(p, first, depth, pair_slot, slots, b.patch, LD)
+            gemm_block(True, slots, b.channels, depth, b.patch, b.dy, NR, KC * NR, c, CHANNELS, accumulate)
         else:
-            pack_slots(&p, first, depth, slot, count, patch, LD)
-            gemm_block(False, count, channels, depth, patch, panels, NR, KC * NR, c, CHANNELS, first > begin)
+            pack_slots(p, first, depth, pair_slot, slots, b.patch, LD)
+            gemm_block(False, slots, b.channels, depth, b.patch, b.dy, NR, KC * NR, c, CHANNELS, accumulate)
         first += depth
-    if w.spans == 1:
-        narrow_block(w.storage, c, CHANNELS, count, channels, w.dw + at * item_size(w.storage), row, 1)
-    else:
-        narrow_block(REAL_STORAGE, c, CHANNELS, count, channels, <char *> (w.partials + span * filter_size(w) + at), row, 1)
+        accumulate = True
+
+
+cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcept nogil:
+    """Adds a lane pair that has some of the taps: its filter rows one by one, as far as they lie in the block."""
+    cdef int64_t cs = w.g.src_channels, width = p.col.taps * cs, i, begin, low, high
+    for i in range(p.row.taps):
+        begin = ((p.row.filter_start + i) * w.g.filter_cols + p.col.filter_start) * cs
+        low, high = larger(begin, b.slot), smaller(begin + width, b.slot + b.slots)
+        if low < high:
+            reduce_run(w, p, b, i * width + low - begin, high - low, b.c + (low - b.slot) * CHANNELS, True)
+
+
+cdef void store_block(const Reduce *w, const Panel *b) noexcept nogil:
+    """Writes a block to the result or, of several spans, to its partial."""
+    cdef int64_t row = w.g.groups * w.g.dst_channels, at = b.slot * row + b.group * w.g.dst_channels + b.channel, i
+    if w.spans > 1:
+        narrow_block(REAL_STORAGE, b.c, CHANNELS, b.slots, b.channels, <char *> (w.partials + b.span * filter_size(w) + at), row, 1)
+        return
+    narrow_block(w.storage, b.c, CHANNELS, b.slots, b.channels, w.dw + at * item_size(w.storage), row, 1)
+    for i in range(b.slots):
+        if not all_finite(b.c + i * CHANNELS, b.channels):
+            w.finite[0] = False
+
+
+cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
+    """One block of dw, summed over one span of pixels."""
+    cdef int64_t slot_block = index % w.slot_blocks, i, pairs = w.g.row_lanes * w.g.col_lanes
+    cdef Patches p
+    cdef Panel b
+    index = index // w.slot_blocks
+    b.slot = part(w.slots, slot_block, w.slot_blocks)
+    b.slots = part(w.slots, slot_block + 1, w.slot_blocks) - b.slot
+    b.channel = index % w.channel_blocks * CHANNELS
+    b.channels = smaller(CHANNELS, w.g.dst_channels - b.channel)
+    b.group = index // w.channel_blocks % w.g.groups
+    b.span = index // w.channel_blocks // w.g.groups
+    b.patch, b.dy, b.c = scratch, scratch + KC * LD, scratch + KC * LD + KC * CHANNELS
+    if pairs != 1:
+        clear(b.c, SLOTS * CHANNELS)
+    for i in range(pairs):
+        p = patches(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes, w.x, w.storage, b.group)
+        if pairs != 1:
+            reduce_pair(w, &p, &b)
+        else:
+            reduce_run(w, &p, &b, b.slot, b.slots, b.c, False)
+    store_block(w, &b)
 
 
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept nogil:
@@ -112,7 +154,8 @@ cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept no
 cdef void add_all(const Reduce *w, int threads) noexcept nogil:
     cdef int64_t i
     for i in prange(divide_up(filter_size(w), ADDED), num_threads=threads, schedule="static", use_threads_if=threads > 1):
-        add_partials(w.partials, w.spans, filter_size(w), i * ADDED, smaller(ADDED, filter_size(w) - i * ADDED), w.storage, w.dw)
+        if not add_partials(w.partials, w.spans, filter_size(w), i * ADDED, smaller(ADDED, filter_size(w) - i * ADDED), w.storage, w.dw):
+            w.finite[0] = False
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
@@ -132,15 +175,18 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
 
 
 def run(bytes problem not None, int storage, cnp.ndarray x not None, cnp.ndarray dy not None, cnp.ndarray dw not None, int num_threads):
-    """Computes dw; see the module's docstring."""
+    """Computes dw. Returns whether it is finite: if not, infinities of dy may have met the zeros of the padding of x."""
     cdef Reduce w
     cdef int failed
+    cdef bint finite = True
     w.g = <const Problem *> PyBytes_AS_STRING(problem)
     w.storage = storage
     w.x = <const char *> cnp.PyArray_DATA(x)
     w.dy = <const char *> cnp.PyArray_DATA(dy)
     w.dw = <char *> cnp.PyArray_DATA(dw)
+    w.finite = &finite
     with nogil:
         failed = drive(&w, num_threads)
     if failed:
         raise MemoryError("no memory for packed panels and scratch")
+    return finite

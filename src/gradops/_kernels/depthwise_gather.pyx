@@ -15,7 +15,7 @@ cimport numpy as cnp
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, smaller, larger, part, useful_threads
 from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, ring_row
 from _scratch cimport allocate, padded
-from _storage cimport real, vec, VL, MR, item_size, clear, copy, load, store, zero, widen, narrow_block
+from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, store, zero, widen, narrow_block
 
 cnp.import_array()
 
@@ -43,7 +43,8 @@ cdef void plan(Gather *w) noexcept nogil:
     w.spans = larger(smaller(divide_up(MIN_BLOCKS, w.blocks * w.g.images), w.g.dst_rows // MIN_ROWS), 1)
 
 
-cdef void pack_filter(const Gather *w) noexcept nogil:
+cdef bint pack_filter(const Gather *w) noexcept nogil:
+    """Returns whether the filter is finite."""
     cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, row = w.k.vectors * VL, block, tap, lanes
     cdef real *dst
     for block in range(w.blocks):
@@ -52,6 +53,7 @@ cdef void pack_filter(const Gather *w) noexcept nogil:
             dst = w.filter_panels + (block * taps + tap) * row
             clear(dst, row)
             widen(w.storage, w.filter + (tap * w.k.total + block * w.k.lanes) * item_size(w.storage), lanes, dst)
+    return all_finite(w.filter_panels, w.blocks * taps * row)
 
 
 cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Ring *ring, int64_t z, int64_t offset, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
@@ -173,7 +175,7 @@ cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scr
         gather_block(w, i, scratch + threadid() * scratch_size)
 
 
-cdef int drive(Gather *w, int threads) noexcept nogil:
+cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
     cdef int64_t panels, scratch_size
@@ -186,22 +188,24 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         return 1
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
-    pack_filter(w)
+    finite[0] = pack_filter(w)
     gather_blocks(w, threads, w.filter_panels + panels, scratch_size)
     free(w.filter_panels)
     return 0
 
 
 def run(bytes problem not None, int storage, cnp.ndarray src not None, cnp.ndarray filter not None, cnp.ndarray dst not None, int num_threads):
-    """Computes dst; see the module's docstring."""
+    """Computes dst. Returns whether the filter is finite: if not, its products with the zeros of the padding are NaN."""
     cdef Gather w
     cdef int failed
+    cdef bint finite
     w.g = <const Problem *> PyBytes_AS_STRING(problem)
     w.storage = storage
     w.src = <const char *> cnp.PyArray_DATA(src)
     w.filter = <const char *> cnp.PyArray_DATA(filter)
     w.dst = <char *> cnp.PyArray_DATA(dst)
     with nogil:
-        failed = drive(&w, num_threads)
+        failed = drive(&w, num_threads, &finite)
     if failed:
         raise MemoryError("no memory for the packed filter and scratch")
+    return finite

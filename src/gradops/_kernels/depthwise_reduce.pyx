@@ -16,7 +16,7 @@ from _partials cimport ADDED, add_partials
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, pack_line, ring_row
 from _scratch cimport allocate, padded
-from _storage cimport real, vec, VL, item_size, clear, load, store, zero, narrow, copy
+from _storage cimport real, vec, VL, all_finite, item_size, clear, load, store, zero, narrow, copy
 
 cnp.import_array()
 
@@ -36,6 +36,7 @@ cdef struct Reduce:
     int64_t blocks, spans, parts                        # a span is some of the images' parts; a part, some rows of an image
     int64_t sums                                        # reals of a block's dw
     real *partials                                      # [span][tap][lane]
+    bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
 cdef void plan(Reduce *w) noexcept nogil:
@@ -95,6 +96,7 @@ cdef void reduce_row(const Reduce *w, const Block *b, const Ring *ring, int64_t 
     """Adds one row of a chunk to all taps; dy is [vector][pixel][VL], sums [tap row][tap column][vector][VL]."""
     cdef int64_t row = b.vectors * VL, tiles = divide_up(b.col.taps, TAPS), v, i, k, j
     cdef const real *x
+    cdef real *tap
     cdef int taps
     for v in range(divide_up(b.lanes, VL)):
         for i in range(b.row.taps):
@@ -102,11 +104,11 @@ cdef void reduce_row(const Reduce *w, const Block *b, const Ring *ring, int64_t 
             for k in range(tiles):
                 j = part(b.col.taps, k, tiles)
                 taps = <int> (part(b.col.taps, k + 1, tiles) - j)
+                tap = sums + ((b.row.filter_start + i) * w.g.filter_cols + b.col.filter_start + j) * row + v * VL
                 if b.col.tap_step == 1:
-                    reduce_tile(taps, 1, b.col.z_step, pixels, x + j * VL, dy + v * pixels * VL, sums + (i * b.col.taps + j) * row + v * VL, row)
+                    reduce_tile(taps, 1, b.col.z_step, pixels, x + j * VL, dy + v * pixels * VL, tap, row)
                 else:
-                    reduce_tile(taps, b.col.tap_step, b.col.z_step, pixels, x + j * b.col.tap_step * VL, dy + v * pixels * VL,
-                                sums + (i * b.col.taps + j) * row + v * VL, row)
+                    reduce_tile(taps, b.col.tap_step, b.col.z_step, pixels, x + j * b.col.tap_step * VL, dy + v * pixels * VL, tap, row)
 
 
 cdef void reduce_chunk(const Reduce *w, const Block *b, int64_t index, const char *dy, int64_t first, int64_t pixels, real *sums, real *scratch) noexcept nogil:
@@ -145,6 +147,8 @@ cdef void store_sums(const Reduce *w, const Block *b, int64_t span, int64_t lane
     cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, tap
     for tap in range(taps):
         if w.spans == 1:
+            if not all_finite(sums + tap * b.vectors * VL, b.lanes):
+                w.finite[0] = False
             narrow(w.storage, sums + tap * b.vectors * VL, b.lanes, w.dw + (tap * w.k.total + lane) * item_size(w.storage))
         else:
             copy(sums + tap * b.vectors * VL, b.lanes, w.partials + (span * taps + tap) * w.k.total + lane)
@@ -173,7 +177,8 @@ cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scr
 cdef void add_all(const Reduce *w, int64_t size, int threads) noexcept nogil:
     cdef int64_t i
     for i in prange(divide_up(size, ADDED), num_threads=threads, schedule="static", use_threads_if=threads > 1):
-        add_partials(w.partials, w.spans, size, i * ADDED, smaller(ADDED, size - i * ADDED), w.storage, w.dw)
+        if not add_partials(w.partials, w.spans, size, i * ADDED, smaller(ADDED, size - i * ADDED), w.storage, w.dw):
+            w.finite[0] = False
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
@@ -195,15 +200,18 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
 
 
 def run(bytes problem not None, int storage, cnp.ndarray x not None, cnp.ndarray dy not None, cnp.ndarray dw not None, int num_threads):
-    """Computes dw; see the module's docstring."""
+    """Computes dw. Returns whether it is finite: if not, infinities of dy may have met the zeros of the padding of x."""
     cdef Reduce w
     cdef int failed
+    cdef bint finite = True
     w.g = <const Problem *> PyBytes_AS_STRING(problem)
     w.storage = storage
     w.x = <const char *> cnp.PyArray_DATA(x)
     w.dy = <const char *> cnp.PyArray_DATA(dy)
     w.dw = <char *> cnp.PyArray_DATA(dw)
+    w.finite = &finite
     with nogil:
         failed = drive(&w, num_threads)
     if failed:
         raise MemoryError("no memory for partial sums and scratch")
+    return finite

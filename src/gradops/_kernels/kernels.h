@@ -42,14 +42,14 @@ static inline vec load(const real *p) { return *(const vecu *)p; }
 static inline void store(real *p, vec v) { *(vecu *)p = v; }
 static inline vec zero(void) { return (vec){0}; }
 
-/* Transposes a VL x VL block in place: log2(VL) rounds in which row i and row i + VL/2 are interleaved into rows 2i and 2i + 1. */
-static inline void transpose(real *block) {
+/* dst[c dst_ld + r] = src[r src_ld + c] for r, c < VL, in log2(VL) rounds that interleave row i and row i + VL/2 into rows 2i and 2i + 1. */
+static inline void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld) {
     lane_indices low, high;
     vec rows[VL], next[VL];
     for (int i = 0; i < VL; i++) {
         low[i] = i / 2 + (i % 2) * VL;
         high[i] = low[i] + VL / 2;
-        rows[i] = load(block + i * VL);
+        rows[i] = load(src + i * src_ld);
     }
     for (int round = 1; round < VL; round *= 2) {
         for (int i = 0; i < VL / 2; i++) {
@@ -58,7 +58,45 @@ static inline void transpose(real *block) {
         }
         for (int i = 0; i < VL; i++) rows[i] = next[i];
     }
-    for (int i = 0; i < VL; i++) store(block + i * VL, rows[i]);
+    for (int i = 0; i < VL; i++) store(dst + i * dst_ld, rows[i]);
+}
+
+/* dst[0:n] = src[0:n] by pieces of fixed size, the last of which may overlap the one before. */
+static inline void copy(const real *src, int64_t n, real *dst) {
+    int64_t i = 0;
+    if (n >= VL) {
+        for (; i + VL <= n; i += VL) store(dst + i, load(src + i));
+        if (i < n) store(dst + n - VL, load(src + n - VL));
+        return;
+    }
+#define GRADOPS_COPY_BY(piece) \
+    if (VL > piece && n >= piece) { \
+        memcpy(dst, src, piece * sizeof(real)); \
+        memcpy(dst + n - piece, src + n - piece, piece * sizeof(real)); \
+        return; \
+    }
+    GRADOPS_COPY_BY(8)
+    GRADOPS_COPY_BY(4)
+    GRADOPS_COPY_BY(2)
+    if (n) *dst = *src;
+}
+
+/* dst[0:n] = 0 */
+static inline void clear(real *dst, int64_t n) {
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) store(dst + i, zero());
+    for (; i < n; i++) dst[i] = 0;
+}
+
+/* Whether src[0:n] holds neither infinity nor NaN: zero times anything else is zero. */
+static inline int all_finite(const real *src, int64_t n) {
+    vec sum = zero();
+    real rest = 0;
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) sum += load(src + i) * 0;
+    for (; i < n; i++) rest += src[i] * 0;
+    for (i = 0; i < VL; i++) rest += sum[i];
+    return rest == 0;
 }
 
 /* 16-bit floating point: exact to float32, rounded to nearest even from float32; NaN stays NaN, overflow becomes infinity. */

@@ -1,0 +1,86 @@
+"""One call of a kernel: settle threads and result, run, say so if GRADOPS_VERBOSE asks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import perf_counter
+from typing import Protocol
+
+from gradops._arrays import NUMBERS, Array, check_out, empty, native, ready, zeros
+from gradops._dispatch import kernel
+from gradops._threads import resolve
+
+_VERBOSE = os.environ.get("GRADOPS_VERBOSE", "").strip() not in ("", "0")
+
+
+class Plan(Protocol):
+    """What a call needs to know; shapes and attributes have been checked by whoever made it."""
+
+    @property
+    def op(self) -> str:
+        """The public function's name."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arrays that the kernel reads."""
+
+    @property
+    def data_format(self) -> str: ...
+
+    @property
+    def result_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def zero(self) -> bool:
+        """Nothing is summed (or nothing is asked for): the result is zeros and no kernel runs."""
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        """The kernel for each storage code."""
+
+    @property
+    def problem(self) -> bytes: ...
+
+    @property
+    def unpadded_problem(self) -> bytes:
+        """The problem for infinities and NaN, which the zeros of the padding must not meet."""
+
+
+def call(plan: Plan, arrays: tuple[Array, ...], storage: int, out: object = None, num_threads: object = None) -> Array:
+    """The result of `plan` for `arrays` of the dtype `storage`, in `out` if that is given."""
+    threads = resolve(num_threads)
+    dtype = native(arrays[0].dtype)
+    if out is not None:
+        result = check_out(out, plan.result_shape, dtype, tuple(zip(plan.arguments, arrays, strict=True)))
+    elif plan.zero:
+        result = zeros(plan.result_shape, dtype)
+    else:
+        result = empty(plan.result_shape, dtype)
+    started = perf_counter() if _VERBOSE else 0.0
+    if not plan.zero:
+        _run(plan, [ready(array) for array in arrays], storage, result, threads)
+    elif out is not None:
+        result.fill(0)
+    if _VERBOSE:
+        _report(plan, arrays, storage, threads, 1e3 * (perf_counter() - started))
+    return result
+
+
+def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: int) -> None:
+    """Runs the kernel, again if it says that infinities met the padding.
+
+    The problem is packed only now, when the arrays that bound its size are known to fit in memory.
+    """
+    run = kernel(plan.stems[storage]).run
+    if run(plan.problem, storage, *inputs, result, threads) is False:
+        run(plan.unpadded_problem, storage, *inputs, result, threads)
+
+
+def _report(plan: Plan, arrays: tuple[Array, ...], storage: int, threads: int, milliseconds: float) -> None:
+    """One line on stderr. The time is the kernel's, with packing the problem and copying inputs that were not ready."""
+    named = (*zip(plan.arguments, (array.shape for array in arrays), strict=True), ("result", plan.result_shape))
+    shapes = " ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in named)
+    module = "none" if plan.zero else kernel(plan.stems[storage]).__name__.rpartition(".")[2]
+    line = f"gradops: {plan.op} {shapes} {plan.data_format} {NUMBERS[storage]} {module}"
+    print(f"{line} threads={threads} {milliseconds:.3f} ms", file=sys.stderr)

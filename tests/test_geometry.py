@@ -1,0 +1,304 @@
+"""Output sizes, paddings and lanes, against definitions written out by brute force."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradops._geometry import (
+    LAYOUTS,
+    OPS,
+    Axis,
+    Lane,
+    Problem,
+    attributes,
+    forward_lanes,
+    gradient_lanes,
+    integers,
+    plan,
+    sizes,
+)
+
+
+def touched(n, taps, stride, dilation, before, out):
+    """All (output, tap, input) that meet inside the input, from the definition."""
+    return {
+        (o, k, o * stride - before + k * dilation)
+        for o in range(out)
+        for k in range(taps)
+        if 0 <= o * stride - before + k * dilation < n
+    }
+
+
+def enumerated(lanes, sources):
+    """All (destination, tap, source) of lanes, as the kernels read them, as a list."""
+    return [
+        (
+            lane.out_start + lane.out_step * t,
+            lane.filter_start + lane.filter_step * k,
+            lane.src_start + lane.src_unit * (lane.z_step * t + lane.tap_step * k),
+        )
+        for lane in lanes
+        for t in range(lane.count)
+        for k in range(lane.taps)
+        if 0 <= lane.src_start + lane.src_unit * (lane.z_step * t + lane.tap_step * k) < sources
+    ]
+
+
+def truncated(a, b):
+    """a / b without its fraction, as C++ divides, for b > 0."""
+    return abs(a) // b * (1 if a >= 0 else -1)
+
+
+def windows(n, taps, stride, dilation, before, after):
+    """How many windows lie in the padded input, by trying."""
+    last = (taps - 1) * dilation
+    return sum(1 for first in range(-before, n + after, stride) if first + last < n + after)
+
+
+def axis_of(n, taps, stride=1, dilation=1, padding="VALID", pads=(0, 0)):
+    """The row axis of a plan; the columns are those of a single pixel."""
+    explicit = (0, 0, *pads, 0, 0, 0, 0) if padding == "EXPLICIT" else ()
+    given_ = attributes((stride, 1), padding, explicit, "NHWC", (dilation, 1))
+    return plan("conv2d", (1, n, 1, 1), (taps, 1, 1, 1), None, given_).rows
+
+
+axes = st.fixed_dictionaries(
+    {
+        "n": st.integers(1, 20),
+        "taps": st.integers(1, 7),
+        "stride": st.integers(1, 8),
+        "dilation": st.integers(1, 7),
+        "before": st.integers(0, 9),
+        "out": st.integers(1, 20),
+    }
+)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+@given(axis=axes)
+def test_forward_lanes_enumerate_every_meeting_once(split, axis):
+    lanes = forward_lanes(
+        Axis(axis["n"], axis["taps"], axis["stride"], axis["dilation"], axis["before"], axis["out"]), split
+    )
+    found = enumerated(lanes, axis["n"])
+    assert len(found) == len(set(found))
+    assert set(found) == touched(**axis)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+@given(axis=axes)
+def test_gradient_lanes_enumerate_every_meeting_once(split, axis):
+    lanes = gradient_lanes(
+        Axis(axis["n"], axis["taps"], axis["stride"], axis["dilation"], axis["before"], axis["out"]), split
+    )
+    found = enumerated(lanes, axis["out"])
+    assert len(found) == len(set(found))
+    assert set(found) == {(source, tap, destination) for destination, tap, source in touched(**axis)}
+
+
+@pytest.mark.parametrize("make", [forward_lanes, gradient_lanes])
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+@given(axis=axes)
+def test_lanes_share_no_destination_and_stay_inside(make, split, axis):
+    lanes = make(Axis(axis["n"], axis["taps"], axis["stride"], axis["dilation"], axis["before"], axis["out"]), split)
+    found = [lane.out_start + lane.out_step * t for lane in lanes for t in range(lane.count)]
+    assert len(found) == len(set(found))
+    assert all(0 <= i < (axis["out"] if make is forward_lanes else axis["n"]) for i in found)
+    assert all(lane.count > 0 and lane.taps > 0 for lane in lanes)
+
+
+@pytest.mark.parametrize("make", [forward_lanes, gradient_lanes])
+@given(axis=axes)
+def test_taps_of_split_lanes_are_neighbours_in_ascending_order(make, axis):
+    lanes = make(Axis(axis["n"], axis["taps"], axis["stride"], axis["dilation"], axis["before"], axis["out"]), True)
+    assert all(lane.tap_step == 1 and lane.src_unit > 0 and lane.z_step > 0 for lane in lanes)
+
+
+@given(
+    n=st.integers(1, 40),
+    taps=st.integers(1, 8),
+    stride=st.integers(1, 9),
+    dilation=st.integers(1, 5),
+    before=st.integers(0, 9),
+    after=st.integers(0, 9),
+)
+def test_explicit_output_size_counts_the_windows(n, taps, stride, dilation, before, after):
+    reach = (taps - 1) * dilation + 1
+    if reach > n + before + after:
+        return
+    axis = axis_of(n, taps, stride, dilation, "EXPLICIT", (before, after))
+    assert (axis.out, axis.before) == (windows(n, taps, stride, dilation, before, after), before)
+
+
+@given(n=st.integers(1, 40), taps=st.integers(1, 8), stride=st.integers(1, 9), dilation=st.integers(1, 5))
+def test_same_pads_as_little_as_the_windows_need_and_more_at_the_end(n, taps, stride, dilation):
+    axis = axis_of(n, taps, stride, dilation, "SAME")
+    assert axis.out == len(range(0, n, stride))
+    total = next(p for p in range(1000) if (axis.out - 1) * stride + (taps - 1) * dilation + 1 <= n + p)
+    assert axis.before == total // 2
+
+
+@given(n=st.integers(0, 12), taps=st.integers(1, 12), stride=st.integers(1, 6), dilation=st.integers(1, 3))
+def test_output_size_is_truncated_toward_zero_and_never_negative(n, taps, stride, dilation):
+    expected = truncated(n - ((taps - 1) * dilation + 1) + stride, stride)
+    if expected < 0:
+        with pytest.raises(ValueError, match="which is negative"):
+            axis_of(n, taps, stride, dilation)
+    else:
+        assert axis_of(n, taps, stride, dilation).out == expected
+
+
+@pytest.mark.parametrize(
+    ("n", "taps", "stride", "expected"),
+    [(3, 5, 2, 0), (3, 8, 3, 0), (3, 4, 1, 0), (3, 3, 1, 1), (7, 3, 2, 3), (1, 1, 5, 1)],
+)
+def test_output_sizes_that_tensorflow_gives(n, taps, stride, expected):
+    assert axis_of(n, taps, stride).out == expected
+
+
+@pytest.mark.parametrize(("dilation", "expected"), [(1, 4), (2, 5)])
+def test_a_filter_without_rows_reaches_back(dilation, expected):
+    shapes = (1, 3, 1, 1), (0, 1, 1, 1), (1, expected, 1, 1)
+    made = plan("conv2d_backprop_filter", *shapes, attributes(1, "VALID", (), "NHWC", (dilation, 1)))
+    assert made.rows.out == expected
+    assert made.zero and made.problem == b""
+
+
+def unpacked(problem):
+    """The fields and lanes of a packed problem."""
+    fields = struct.unpack(f"={len(problem) // 8}q", problem)
+    width = len(Lane._fields)
+    head, tail = Problem(*fields[: len(Problem._fields)]), fields[len(Problem._fields) :]
+    lanes = [Lane(*tail[i : i + width]) for i in range(0, len(tail), width)]
+    return head, lanes[: head.row_lanes], lanes[head.row_lanes :]
+
+
+def test_problem_has_26_fields_and_a_lane_10():
+    assert (len(Problem._fields), len(Lane._fields)) == (26, 10)
+
+
+@pytest.mark.parametrize("data_format", LAYOUTS)
+@pytest.mark.parametrize("op", OPS)
+def test_packed_problem_is_as_long_as_it_says(op, data_format):
+    layout, kind = LAYOUTS[data_format], OPS[op]
+    image, output = layout.arranged(2, 9, 7, 6), layout.arranged(2, 5, 3, 12)
+    filter_shape = (3, 2, 6, 2) if kind.depthwise else (3, 2, 3, 12)
+    dy = None if kind.forward else output
+    made = plan(op, image, filter_shape, dy, attributes((2, 3), "SAME", (), data_format, (1, 2)))
+    head, row_lanes, col_lanes = unpacked(made.problem)
+    assert len(made.problem) == 8 * (26 + 10 * (head.row_lanes + head.col_lanes))
+    assert (len(row_lanes), len(col_lanes)) == (head.row_lanes, head.col_lanes)
+    assert made.result_shape == (output if kind.forward else image if kind.scatters else filter_shape)
+
+
+def test_problem_describes_a_grouped_input_gradient():
+    given_ = attributes(1, "VALID", (), "NCHW", 1)
+    made = plan("conv2d_backprop_input", (2, 6, 5, 4), (3, 2, 3, 8), (2, 8, 3, 3), given_)
+    head, (row,), (col,) = unpacked(made.problem)
+    assert made.stems == ("conv_gather_f32",) * 3 + ("conv_gather_f64",)
+    assert (head.images, head.groups, head.src_channels, head.dst_channels) == (2, 2, 4, 3)
+    assert (head.src_rows, head.src_cols, head.dst_rows, head.dst_cols) == (3, 3, 5, 4)
+    assert (head.src_n, head.src_y, head.src_x, head.src_c) == (72, 3, 1, 9)
+    assert (head.dst_n, head.dst_y, head.dst_x, head.dst_c) == (120, 4, 1, 20)
+    assert (head.filter_y, head.filter_x, head.filter_src, head.filter_dst, head.filter_group) == (48, 24, 1, 8, 4)
+    assert head.covered == 1
+    assert row == Lane(5, 0, 1, -2, 1, 1, 1, 3, 2, -1)
+    assert col == Lane(4, 0, 1, -1, 1, 1, 1, 2, 1, -1)
+
+
+@given(
+    n=st.integers(1, 15),
+    taps=st.integers(1, 5),
+    stride=st.integers(1, 7),
+    dilation=st.integers(1, 5),
+    before=st.integers(0, 6),
+)
+def test_covered_means_that_every_pixel_lies_in_a_lane(n, taps, stride, dilation, before):
+    out = axis_of(n, taps, stride, dilation, "EXPLICIT", (before, 40)).out
+    given_ = attributes((stride, 1), "EXPLICIT", (0, 0, before, 40, 0, 0, 0, 0), "NHWC", (dilation, 1))
+    made = plan("conv2d_backprop_input", (1, n, 1, 1), (taps, 1, 1, 1), (1, out, 1, 1), given_)
+    head, row_lanes, _ = unpacked(made.problem)
+    covered = {lane.out_start + lane.out_step * t for lane in row_lanes for t in range(lane.count)}
+    assert head.covered == (covered == set(range(n)))
+
+
+def test_depthwise_lanes_of_columns_are_split_when_a_line_would_be_too_long():
+    def col_lanes(dilation):
+        given_ = attributes(1, "SAME", (), "NHWC", (1, dilation))
+        return unpacked(plan("depthwise_conv2d_native", (1, 1, 4000, 1), (1, 3, 1, 1), None, given_).problem)[2]
+
+    assert len(col_lanes(511)) == 1
+    assert len(col_lanes(512)) == 512
+
+
+def test_grouped_convolution_with_one_channel_a_group_is_depthwise():
+    given_ = attributes(1, "SAME", (), "NHWC", 1)
+    assert plan("conv2d", (1, 4, 4, 3), (3, 3, 1, 6), None, given_).stems[2] == "depthwise_gather_f32"
+    assert plan("conv2d", (1, 4, 4, 1), (3, 3, 1, 6), None, given_).stems[2] == "conv_gather_f32"
+    assert plan("conv2d", (1, 4, 4, 6), (3, 3, 2, 6), None, given_).stems[3] == "conv_gather_f64"
+
+
+def test_two_input_sizes_take_batch_and_channels_from_the_arrays():
+    given_ = attributes(1, "SAME", (), "NCHW", 1)
+    made = plan("conv2d_backprop_input", (5, 4), (3, 3, 2, 7), (6, 7, 5, 4), given_)
+    assert made.result_shape == (6, 2, 5, 4)
+
+
+ZERO = [
+    ("conv2d", (0, 4, 4, 2), (3, 3, 2, 5), None, (0, 4, 4, 5)),
+    ("conv2d", (1, 4, 4, 2), (3, 3, 2, 0), None, (1, 4, 4, 0)),
+    ("conv2d", (1, 4, 4, 0), (3, 3, 1, 2), None, (1, 4, 4, 2)),
+    ("conv2d", (1, 0, 4, 2), (3, 3, 2, 5), None, (1, 0, 4, 5)),
+    ("conv2d_backprop_input", (0, 4, 4, 2), (3, 3, 2, 5), (0, 4, 4, 5), (0, 4, 4, 2)),
+    ("conv2d_backprop_input", (1, 4, 4, 2), (0, 0, 2, 5), (1, 4, 4, 5), (1, 4, 4, 2)),
+    ("conv2d_backprop_input", (1, 4, 4, 2), (3, 3, 2, 0), (1, 4, 4, 0), (1, 4, 4, 2)),
+    ("conv2d_backprop_filter", (0, 4, 4, 2), (3, 3, 2, 5), (0, 4, 4, 5), (3, 3, 2, 5)),
+    ("conv2d_backprop_filter", (1, 4, 4, 2), (0, 3, 2, 5), (1, 4, 4, 5), (0, 3, 2, 5)),
+    ("depthwise_conv2d_native", (1, 4, 4, 2), (0, 3, 2, 5), None, (1, 4, 4, 10)),
+    ("depthwise_conv2d_native", (1, 4, 4, 0), (3, 3, 0, 5), None, (1, 4, 4, 0)),
+    ("depthwise_conv2d_native_backprop_input", (1, 4, 4, 2), (3, 3, 2, 0), (1, 4, 4, 0), (1, 4, 4, 2)),
+    ("depthwise_conv2d_native_backprop_filter", (0, 4, 4, 2), (3, 3, 2, 5), (0, 4, 4, 10), (3, 3, 2, 5)),
+]
+
+
+@pytest.mark.parametrize(("op", "image", "filter_shape", "dy", "result"), ZERO)
+def test_plans_without_anything_to_sum_run_no_kernel(op, image, filter_shape, dy, result):
+    made = plan(op, image, filter_shape, dy, attributes(1, "SAME", (), "NHWC", 1))
+    assert (made.zero, made.problem, made.result_shape) == (True, b"", result)
+
+
+def test_the_problem_is_made_only_when_it_is_needed():
+    long = 2**40
+    given_ = attributes(1, "VALID", (), "NHWC", (2**31 - 1, 1))
+    made = plan("depthwise_conv2d_native", (1, long, 1, 1), (2, 1, 1, 1), None, given_)
+    assert made.rows.out == long - 2**31 + 1
+    assert "problem" not in vars(made)
+
+
+def test_equal_calls_share_a_plan():
+    a = plan("conv2d", (1, 4, 4, 3), (3, 3, 3, 8), None, attributes([1, 2, 2, 1], "SAME", [], "NHWC", (1, 1, 1, 1)))
+    b = plan("conv2d", (1, 4, 4, 3), (3, 3, 3, 8), None, attributes((1, 2, 2, 1), "SAME", (), "NHWC", [1, 1, 1, 1]))
+    assert a is b
+
+
+class Index:
+    """An integer that is no int."""
+
+    def __index__(self):
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(2, 2), (Index(), 2), ((1, 2), (1, 2)), ([1, Index()], (1, 2)), (range(3), (0, 1, 2)), ([], ())],
+)
+def test_integers_are_plain_afterwards(value, expected):
+    found = integers("strides", value)
+    assert found == expected
+    assert all(type(item) is int for item in (found if isinstance(found, tuple) else (found,)))
+
+
+def test_a_size_vector_may_be_any_sequence():
+    assert sizes("filter_sizes", iter([1, Index()])) == (1, 2)

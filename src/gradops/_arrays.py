@@ -16,6 +16,8 @@ STORAGE = {name: code for code, name in enumerate(NUMBERS)}
 """The code by which the kernels know a dtype."""
 
 ALIGNMENT = 64
+LARGE = 2**30
+"""Results above this many bytes are held against the memory that is available."""
 MAX_BYTES = 2**63 - 1 - ALIGNMENT
 _CONTIGUOUS_AND_ALIGNED = 0x0001 | 0x0100  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED, as in `flags.num`
 _UNKNOWN = len(NUMBERS)
@@ -105,7 +107,18 @@ def _room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         raise MemoryError(
             f"an array of shape {shape} and dtype {dtype.name} is larger than memory can be: {extent} bytes"
         )
+    if nbytes > LARGE and nbytes > (available := _available_bytes()):
+        raise MemoryError(f"an array of shape {shape} and dtype {dtype.name} needs {nbytes} bytes, {available} are available")
     return nbytes + ALIGNMENT
+
+
+def _available_bytes() -> int:
+    """Memory that can be had without swapping, where Linux tells; the system itself would grant more and kill whoever uses it."""
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return MAX_BYTES
 
 
 def check_out(

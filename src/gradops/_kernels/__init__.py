@@ -7,8 +7,11 @@ _patches.pxd        packs patches (the virtual im2col matrix) into panels, pixel
 _gemm.pxd           the register tile and the loops around it
 conv_gather.pyx     dst = patches(src) . filter: conv2d and conv2d_backprop_input
 conv_reduce.pyx     dw = patches(x)^T . dy: conv2d_backprop_filter
+_partials.pxd       adds the partial sums of a reduction in order
+_scratch.pxd        one aligned slab for a call
 _ring.pxd           packs rows of one channel block into a ring of rows
 depthwise_gather.pyx, depthwise_reduce.pyx    the stencils behind the depthwise ops
+_cells.pxd          the cells of a pooling, and how images are cut into strips
 pool_gather.pyx, pool_spread.pyx              fractional average pooling and its gradient
 runtime.pyx         what this CPU, compiler and OpenMP offer
 

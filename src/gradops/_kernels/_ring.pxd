@@ -6,7 +6,7 @@ once: widened, channels brought into vectors, repeated for each multiplier, zero
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, VL, item_size, clear, copy, widen_block
+from _storage cimport real, VL, REAL_STORAGE, item_size, clear, copy, widen_block
 
 cdef enum:
     LANES = 64                                          # of a block, at most
@@ -70,6 +70,12 @@ cdef inline real *ring_row(const Block *b, const Ring *ring, int64_t z) noexcept
     return ring.rows + z % b.row.taps * b.vectors * ring.width * VL
 
 
+cdef inline const real *next_row(const Block *b, const Ring *ring, const real *row) noexcept nogil:
+    """The row after `row`, both at the same vector and column."""
+    cdef int64_t size = b.vectors * ring.width * VL
+    return row + size if row + size < ring.rows + b.row.taps * size else row + size - b.row.taps * size
+
+
 cdef inline void fill_ring(const Block *b, Ring *ring, int64_t t, int64_t first) noexcept nogil:
     """Packs those rows of pixel row t that the ring does not hold yet. *Assumes:* t never falls while the ring is in use."""
     cdef int64_t z
@@ -86,6 +92,11 @@ cdef inline int64_t chunk_width(const Lane *col, int64_t pixels) noexcept nogil:
 cdef inline int64_t chunk_pixels(const Lane *col) noexcept nogil:
     """Pixels of a row that are computed at a time: as many as WIDTH columns serve, at least one."""
     return smaller(larger((WIDTH - chunk_width(col, 1)) // col.z_step + 1, 1), col.count)
+
+
+cdef inline bint is_direct(const Problem *g, int storage, int64_t lanes) noexcept nogil:
+    """Whether vectors of lanes lie in dst as they lie in registers."""
+    return storage == REAL_STORAGE and g.dst_c == 1 and lanes % VL == 0
 
 
 cdef struct Blocking:                                   # how lanes fall into blocks and what a thread needs for one

@@ -124,6 +124,7 @@ cdef void store_block(const Reduce *w, const Panel *b) noexcept nogil:
 cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
     """One block of dw, summed over one span of pixels."""
     cdef int64_t slot_block = index % w.slot_blocks, i, pairs = w.g.row_lanes * w.g.col_lanes
+    cdef bint whole = pairs == 1 and row_lanes(w.g).taps == w.g.filter_rows and col_lanes(w.g).taps == w.g.filter_cols
     cdef Patches p
     cdef Panel b
     index = index // w.slot_blocks
@@ -134,14 +135,14 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.group = index // w.channel_blocks % w.g.groups
     b.span = index // w.channel_blocks // w.g.groups
     b.patch, b.dy, b.c = scratch, scratch + KC * LD, scratch + KC * LD + KC * CHANNELS
-    if pairs != 1:
+    if not whole:
         clear(b.c, SLOTS * CHANNELS)
     for i in range(pairs):
         p = patches(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes, w.x, w.storage, b.group)
-        if pairs != 1:
-            reduce_pair(w, &p, &b)
-        else:
+        if whole:
             reduce_run(w, &p, &b, b.slot, b.slots, b.c, False)
+        else:
+            reduce_pair(w, &p, &b)
     store_block(w, &b)
 
 

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, smaller, larger, part, useful_threads
-from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, ring_row
+from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, ring_row
 from _scratch cimport allocate, padded
 from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, store, zero, widen, narrow_block
 
@@ -56,10 +56,10 @@ cdef bint pack_filter(const Gather *w) noexcept nogil:
     return all_finite(w.filter_panels, w.blocks * taps * row)
 
 
-cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Ring *ring, int64_t z, int64_t offset, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
-    """out[q ld] = sum_(i, j) row(z + i)[offset + q step + j tap_step] filter[i filter_row + j filter_col] for q < pixels, one vector each.
+cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
+    """out[q ld] = sum_(i, j) row_i[q step + j tap_step] filter[i filter_row + j filter_col] for q < pixels, one vector each.
 
-    *Assumes:* pixels is a compile-time constant of the caller.
+    *Assumes:* pixels is a compile-time constant of the caller; row_0 is `row`, the others follow in the ring.
     """
     cdef vec acc[TILE]
     cdef vec tap
@@ -70,7 +70,7 @@ cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Rin
     for q in range(pixels):
         acc[q] = zero()
     for i in range(b.row.taps):
-        x = ring_row(b, ring, z + i) + offset * VL
+        x = row
         weights = filter + i * filter_row
         for j in range(b.col.taps):
             tap = load(weights)
@@ -78,43 +78,46 @@ cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Rin
                 acc[q] += load(x + q * step * VL) * tap
             x += b.col.tap_step * VL
             weights += filter_col
+        row = next_row(b, ring, row)
     for q in range(pixels):
         store(out + q * ld, acc[q])
 
 
-cdef inline void stencil_tile(int pixels, int64_t step, const Block *b, const Ring *ring, int64_t z, int64_t offset, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
+cdef inline void stencil_tile(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
     """stencil_ukr for any pixels <= TILE."""
-    if pixels == 14: stencil_ukr(14, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 13: stencil_ukr(13, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 12: stencil_ukr(12, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 11: stencil_ukr(11, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 10: stencil_ukr(10, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 9: stencil_ukr(9, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 8: stencil_ukr(8, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 7: stencil_ukr(7, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 6: stencil_ukr(6, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 5: stencil_ukr(5, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 4: stencil_ukr(4, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 3: stencil_ukr(3, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 2: stencil_ukr(2, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
-    elif pixels == 1: stencil_ukr(1, step, b, ring, z, offset, filter, filter_row, filter_col, out, ld)
+    if pixels == 14: stencil_ukr(14, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 13: stencil_ukr(13, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 12: stencil_ukr(12, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 11: stencil_ukr(11, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 10: stencil_ukr(10, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 9: stencil_ukr(9, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 8: stencil_ukr(8, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 7: stencil_ukr(7, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 6: stencil_ukr(6, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 5: stencil_ukr(5, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 4: stencil_ukr(4, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 3: stencil_ukr(3, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 2: stencil_ukr(2, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif pixels == 1: stencil_ukr(1, step, b, ring, row, filter, filter_row, filter_col, out, ld)
 
 
-cdef void compute_row(const Gather *w, const Block *b, const Ring *ring, int64_t t, int64_t pixels, const real *filter, real *out) noexcept nogil:
-    """out[pixel][lane] for one row of a chunk."""
-    cdef const Problem *g = w.g
-    cdef int64_t row = b.vectors * VL, tiles = divide_up(pixels, TILE if MR > 6 else 12), z = b.row.z_step * t
-    cdef int64_t filter_row = b.row.filter_step * g.filter_cols * row, filter_col = b.col.filter_step * row, v, i, q
+cdef void compute_row(const Gather *w, const Block *b, const Ring *ring, int64_t t, int64_t pixels, const real *filter, real *out, int64_t ld) noexcept nogil:
+    """out[pixel ld + lane] for one row of a chunk."""
+    cdef int64_t taps = b.vectors * VL, tiles = divide_up(pixels, TILE if MR > 6 else 12), v, i, q
+    cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
+    cdef const real *row = ring_row(b, ring, b.row.z_step * t)
+    cdef const real *x
     cdef int size
-    filter += (b.row.filter_start * g.filter_cols + b.col.filter_start) * row
+    filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps
     for v in range(divide_up(b.lanes, VL)):
         for i in range(tiles):
             q = part(pixels, i, tiles)
             size = <int> (part(pixels, i + 1, tiles) - q)
+            x = row + (v * ring.width + q * b.col.z_step) * VL
             if b.col.z_step == 1:
-                stencil_tile(size, 1, b, ring, z, v * ring.width + q, filter + v * VL, filter_row, filter_col, out + q * row + v * VL, row)
+                stencil_tile(size, 1, b, ring, x, filter + v * VL, filter_row, filter_col, out + q * ld + v * VL, ld)
             else:
-                stencil_tile(size, b.col.z_step, b, ring, z, v * ring.width + q * b.col.z_step, filter + v * VL, filter_row, filter_col, out + q * row + v * VL, row)
+                stencil_tile(size, b.col.z_step, b, ring, x, filter + v * VL, filter_row, filter_col, out + q * ld + v * VL, ld)
 
 
 cdef void fold(real *out, int64_t pixels, int64_t row, int64_t channels, int64_t multiplier) noexcept nogil:
@@ -129,21 +132,30 @@ cdef void fold(real *out, int64_t pixels, int64_t row, int64_t channels, int64_t
             out[q * row + c] = total
 
 
+cdef void store_row(const Gather *w, const Block *b, int64_t pixels, real *out, char *dst) noexcept nogil:
+    """Adds up the lanes of a channel, if that is due, and writes a row."""
+    cdef int64_t folded = w.k.multiplier if w.g.dst_channels == 1 else 1
+    if folded > 1:
+        fold(out, pixels, b.vectors * VL, b.lanes // folded, folded)
+    narrow_block(w.storage, out, b.vectors * VL, pixels, b.lanes // folded, dst, b.col.out_step * w.g.dst_x, w.g.dst_c)
+
+
 cdef void gather_chunk(const Gather *w, const Block *b, int64_t span, int64_t first, int64_t pixels, char *dst, const real *filter, real *scratch) noexcept nogil:
     """Pixels first.. of each row of the span."""
     cdef const Problem *g = w.g
-    cdef int64_t folded = w.k.multiplier if g.dst_channels == 1 else 1, t
-    cdef real *out = scratch + w.k.ring
+    cdef bint direct = is_direct(g, w.storage, b.lanes) and (w.k.multiplier == 1 or g.dst_channels > 1)
+    cdef int64_t t
+    cdef char *row
     cdef Ring ring
     ring.rows, ring.width, ring.next = scratch, chunk_width(b.col, pixels), 0
     for t in range(part(b.row.count, span, w.spans), part(b.row.count, span + 1, w.spans)):
         fill_ring(b, &ring, t, b.col.z_step * first)
-        compute_row(w, b, &ring, t, pixels, filter, out)
-        if folded > 1:
-            fold(out, pixels, b.vectors * VL, b.lanes // folded, folded)
-        narrow_block(w.storage, out, b.vectors * VL, pixels, b.lanes // folded,
-                     dst + ((b.row.out_start + b.row.out_step * t) * g.dst_y + (b.col.out_start + b.col.out_step * first) * g.dst_x) * item_size(w.storage),
-                     b.col.out_step * g.dst_x, g.dst_c)
+        row = dst + ((b.row.out_start + b.row.out_step * t) * g.dst_y + (b.col.out_start + b.col.out_step * first) * g.dst_x) * item_size(w.storage)
+        if direct:
+            compute_row(w, b, &ring, t, pixels, filter, <real *> row, b.col.out_step * g.dst_x)
+        else:
+            compute_row(w, b, &ring, t, pixels, filter, scratch + w.k.ring, b.vectors * VL)
+            store_row(w, b, pixels, scratch + w.k.ring, row)
 
 
 cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:

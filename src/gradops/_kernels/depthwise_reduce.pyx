@@ -14,7 +14,7 @@ from libc.stdlib cimport free
 cimport numpy as cnp
 from _partials cimport ADDED, add_partials
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
-from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, pack_line, ring_row
+from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, pack_line, ring_row
 from _scratch cimport allocate, padded
 from _storage cimport real, vec, VL, all_finite, item_size, clear, load, store, zero, narrow, copy
 
@@ -49,8 +49,8 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.sums = padded(g.filter_rows * g.filter_cols * w.k.vectors * VL)
 
 
-cdef inline void reduce_ukr(int taps, int64_t tap_step, int64_t step, int64_t pixels, const real *x, const real *dy, real *sums, int64_t ld) noexcept nogil:
-    """sums[j ld] += sum_q x[q step + j tap_step] dy[q] for j < taps, one vector each; even and odd q in registers of their own.
+cdef inline void reduce_ukr(int taps, int64_t tap_step, int64_t step, int64_t pixels, const real *x, const real *dy, int64_t dy_step, real *sums, int64_t ld) noexcept nogil:
+    """sums[j ld] += sum_q x[q step + j tap_step] dy[q dy_step] for j < taps, one vector each; even and odd q in registers of their own.
 
     *Assumes:* taps is a compile-time constant of the caller.
     """
@@ -66,12 +66,12 @@ cdef inline void reduce_ukr(int taps, int64_t tap_step, int64_t step, int64_t pi
         d = load(dy)
         for j in range(taps):
             even[j] += load(x + j * tap_step * VL) * d
-        d = load(dy + VL)
+        d = load(dy + dy_step)
         x += step * VL
         for j in range(taps):
             odd[j] += load(x + j * tap_step * VL) * d
         x += step * VL
-        dy += 2 * VL
+        dy += 2 * dy_step
     if pixels % 2:
         d = load(dy)
         for j in range(taps):
@@ -80,49 +80,55 @@ cdef inline void reduce_ukr(int taps, int64_t tap_step, int64_t step, int64_t pi
         store(sums + j * ld, even[j] + odd[j])
 
 
-cdef inline void reduce_tile(int taps, int64_t tap_step, int64_t step, int64_t pixels, const real *x, const real *dy, real *sums, int64_t ld) noexcept nogil:
+cdef inline void reduce_tile(int taps, int64_t tap_step, int64_t step, int64_t pixels, const real *x, const real *dy, int64_t dy_step, real *sums, int64_t ld) noexcept nogil:
     """reduce_ukr for any taps <= TAPS."""
-    if taps == 8: reduce_ukr(8, tap_step, step, pixels, x, dy, sums, ld)
-    elif taps == 7: reduce_ukr(7, tap_step, step, pixels, x, dy, sums, ld)
-    elif taps == 6: reduce_ukr(6, tap_step, step, pixels, x, dy, sums, ld)
-    elif taps == 5: reduce_ukr(5, tap_step, step, pixels, x, dy, sums, ld)
-    elif taps == 4: reduce_ukr(4, tap_step, step, pixels, x, dy, sums, ld)
-    elif taps == 3: reduce_ukr(3, tap_step, step, pixels, x, dy, sums, ld)
-    elif taps == 2: reduce_ukr(2, tap_step, step, pixels, x, dy, sums, ld)
-    elif taps == 1: reduce_ukr(1, tap_step, step, pixels, x, dy, sums, ld)
+    if taps == 8: reduce_ukr(8, tap_step, step, pixels, x, dy, dy_step, sums, ld)
+    elif taps == 7: reduce_ukr(7, tap_step, step, pixels, x, dy, dy_step, sums, ld)
+    elif taps == 6: reduce_ukr(6, tap_step, step, pixels, x, dy, dy_step, sums, ld)
+    elif taps == 5: reduce_ukr(5, tap_step, step, pixels, x, dy, dy_step, sums, ld)
+    elif taps == 4: reduce_ukr(4, tap_step, step, pixels, x, dy, dy_step, sums, ld)
+    elif taps == 3: reduce_ukr(3, tap_step, step, pixels, x, dy, dy_step, sums, ld)
+    elif taps == 2: reduce_ukr(2, tap_step, step, pixels, x, dy, dy_step, sums, ld)
+    elif taps == 1: reduce_ukr(1, tap_step, step, pixels, x, dy, dy_step, sums, ld)
 
 
-cdef void reduce_row(const Reduce *w, const Block *b, const Ring *ring, int64_t t, int64_t pixels, const real *dy, real *sums) noexcept nogil:
-    """Adds one row of a chunk to all taps; dy is [vector][pixel][VL], sums [tap row][tap column][vector][VL]."""
-    cdef int64_t row = b.vectors * VL, tiles = divide_up(b.col.taps, TAPS), v, i, k, j
-    cdef const real *x
+cdef void reduce_row(const Reduce *w, const Block *b, const Ring *ring, int64_t t, int64_t pixels, const real *dy, int64_t dy_vector, int64_t dy_step, real *sums) noexcept nogil:
+    """Adds one row of a chunk to all taps; dy is at [vector dy_vector + pixel dy_step], sums are [tap row][tap column][vector][VL]."""
+    cdef int64_t taps_row = b.vectors * VL, tiles = divide_up(b.col.taps, TAPS), v, i, k, j
+    cdef const real *row
     cdef real *tap
     cdef int taps
     for v in range(divide_up(b.lanes, VL)):
+        row = ring_row(b, ring, b.row.z_step * t) + v * ring.width * VL
         for i in range(b.row.taps):
-            x = ring_row(b, ring, b.row.z_step * t + i) + v * ring.width * VL
             for k in range(tiles):
                 j = part(b.col.taps, k, tiles)
                 taps = <int> (part(b.col.taps, k + 1, tiles) - j)
-                tap = sums + ((b.row.filter_start + i) * w.g.filter_cols + b.col.filter_start + j) * row + v * VL
+                tap = sums + ((b.row.filter_start + i) * w.g.filter_cols + b.col.filter_start + j) * taps_row + v * VL
                 if b.col.tap_step == 1:
-                    reduce_tile(taps, 1, b.col.z_step, pixels, x + j * VL, dy + v * pixels * VL, tap, row)
+                    reduce_tile(taps, 1, b.col.z_step, pixels, row + j * VL, dy + v * dy_vector, dy_step, tap, taps_row)
                 else:
-                    reduce_tile(taps, b.col.tap_step, b.col.z_step, pixels, x + j * b.col.tap_step * VL, dy + v * pixels * VL, tap, row)
+                    reduce_tile(taps, b.col.tap_step, b.col.z_step, pixels, row + j * b.col.tap_step * VL, dy + v * dy_vector, dy_step, tap, taps_row)
+            row = next_row(b, ring, row)
 
 
 cdef void reduce_chunk(const Reduce *w, const Block *b, int64_t index, const char *dy, int64_t first, int64_t pixels, real *sums, real *scratch) noexcept nogil:
     """Pixels first.. of each row of one part of an image."""
     cdef const Problem *g = w.g
+    cdef bint direct = is_direct(g, w.storage, b.lanes)
+    cdef int64_t step = b.col.out_step * g.dst_x, t
     cdef real *line = scratch + w.k.ring
+    cdef const char *src
     cdef Ring ring
-    cdef int64_t t
     ring.rows, ring.width, ring.next = scratch, chunk_width(b.col, pixels), 0
     for t in range(part(b.row.count, index, w.parts), part(b.row.count, index + 1, w.parts)):
         fill_ring(b, &ring, t, b.col.z_step * first)
-        pack_line(w.storage, dy + ((b.row.out_start + b.row.out_step * t) * g.dst_y + (b.col.out_start + b.col.out_step * first) * g.dst_x) * item_size(w.storage),
-                  b.col.out_step * g.dst_x, g.dst_c, pixels, b.lanes, 1, line, pixels * VL)
-        reduce_row(w, b, &ring, t, pixels, line, sums)
+        src = dy + ((b.row.out_start + b.row.out_step * t) * g.dst_y + (b.col.out_start + b.col.out_step * first) * g.dst_x) * item_size(w.storage)
+        if direct:
+            reduce_row(w, b, &ring, t, pixels, <const real *> src, VL, step, sums)
+        else:
+            pack_line(w.storage, src, step, g.dst_c, pixels, b.lanes, 1, line, pixels * VL)
+            reduce_row(w, b, &ring, t, pixels, line, pixels * VL, VL, sums)
 
 
 cdef void reduce_part(const Reduce *w, Block *b, int64_t lane, int64_t n, int64_t index, real *sums, real *scratch) noexcept nogil:

@@ -1,0 +1,74 @@
+"""Which build of a kernel runs: the best one, unless someone says otherwise."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gradops import _dispatch
+from gradops.testing import LEVELS, OPS, forced, runnable
+
+STEMS = sorted({stem for op in OPS.values() for stem in op.stems})
+
+
+def in_a_fresh_process(code, level=None):
+    environment = {name: value for name, value in os.environ.items() if name != "GRADOPS_ISA"}
+    if level is not None:
+        environment["GRADOPS_ISA"] = level
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+
+
+SELECTED = "from gradops import _dispatch; print(_dispatch.selected(), _dispatch.kernel('conv_gather_f32').__name__)"
+
+
+def test_levels_are_ordered_and_generic_always_runs():
+    assert LEVELS == ("generic", "x86_64_v3", "x86_64_v4")
+    assert runnable("generic")
+    assert list(_dispatch.available()) == [level for level in LEVELS if runnable(level)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/cpuinfo is Linux's")
+@pytest.mark.parametrize(
+    ("level", "flags"), [("x86_64_v3", {"avx2", "fma", "f16c"}), ("x86_64_v4", {"avx512f", "avx512vl"})]
+)
+def test_levels_are_available_where_the_cpu_has_their_instructions(level, flags):
+    with open("/proc/cpuinfo") as info:
+        lines = [line for line in info if line.startswith("flags")]
+    assert runnable(level) == bool(lines and flags <= set(lines[0].split()))
+
+
+def test_best_level_is_selected_by_default():
+    best = _dispatch.available()[-1]
+    assert in_a_fresh_process(SELECTED).stdout.split() == [best, f"gradops._kernels.conv_gather_f32_{best}"]
+
+
+def test_environment_selects_a_level(level):
+    assert in_a_fresh_process(SELECTED, level).stdout.split() == [level, f"gradops._kernels.conv_gather_f32_{level}"]
+
+
+def test_unknown_level_in_the_environment_is_an_error_that_lists_the_known_ones():
+    failed = in_a_fresh_process(SELECTED, "avx2")
+    assert failed.returncode != 0
+    assert "GRADOPS_ISA must be one of generic, x86_64_v3, x86_64_v4, got 'avx2'" in failed.stderr
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_kernel_is_built_for_every_level(stem, level):
+    assert _dispatch.kernel(stem).__name__ == f"gradops._kernels.{stem}_{level}"
+
+
+def test_forced_level_ends_with_its_block():
+    before = _dispatch.selected()
+    with forced("generic"):
+        assert _dispatch.selected() == "generic"
+        with forced(before):
+            assert _dispatch.selected() == before
+        assert _dispatch.selected() == "generic"
+    assert _dispatch.selected() == before
+
+
+def test_forcing_an_unknown_level_is_an_error():
+    with pytest.raises(ValueError, match="must be one of generic, x86_64_v3, x86_64_v4"), forced("sse9"):
+        pytest.fail("entered")
+    assert _dispatch.selected() in LEVELS

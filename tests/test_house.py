@@ -1,0 +1,186 @@
+"""The rules of the house: who imports whom, what a kernel file may hold, and that no kernel is left out."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import gradops
+from gradops.testing import OPS
+
+SOURCES = Path(gradops.__file__).parent
+REPOSITORY = Path(__file__).parent.parent
+CHECKOUT = pytest.mark.skipif(
+    not (REPOSITORY / "CMakeLists.txt").exists(), reason="the tests do not lie in a checkout with its sources"
+)
+
+# What each file may import besides the standard library; nobody imports from a higher floor.
+MAY_IMPORT = {
+    "__init__": {"raw_ops", "_config", "_conv_ops", "_pool_ops", "_threads", "_version"},
+    "_version": set(),
+    "raw_ops": {"numpy", "_arrays", "_conv_ops", "_pool_ops", "_geometry"},
+    "_config": {"numpy", "_dispatch", "_threads", "_version"},
+    "_conv_ops": {"numpy", "_geometry", "_arrays", "_call"},
+    "_pool_ops": {"numpy", "_geometry", "_pooling", "_arrays", "_call"},
+    "_call": {"_arrays", "_dispatch", "_threads"},
+    "_arrays": {"numpy"},
+    "_geometry": set(),
+    "_pooling": {"_geometry"},
+    "_threads": set(),
+    "_dispatch": {"_kernels.runtime"},
+}
+TESTING_MAY_IMPORT = {"numpy", "ml_dtypes", "gradops", "_dispatch"}
+
+
+def imports(path):
+    """List what a file imports: other packages by name, gradops' own modules by their name inside the package."""
+    package = path.relative_to(SOURCES.parent).with_suffix("").parts[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            prefix = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            base = ".".join(filter(None, (prefix, node.module)))
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            found |= {name if is_module(name) else base for name in names}
+    inside = {name.removeprefix("gradops.") for name in found if name.startswith("gradops.")}
+    outside = {name.partition(".")[0] for name in found if not name.startswith("gradops.")}
+    return inside | (outside - sys.stdlib_module_names)
+
+
+def is_module(name):
+    path = SOURCES.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists() or path.name == "runtime"
+
+
+def python_files():
+    return sorted(SOURCES.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
+def test_files_import_only_from_lower_floors(path):
+    assert path.stem in MAY_IMPORT, f"give {path.name} a row in MAY_IMPORT"
+    assert imports(path) <= MAY_IMPORT[path.stem]
+
+
+def test_every_rule_is_about_a_file():
+    assert {path.stem for path in SOURCES.glob("*.py")} == set(MAY_IMPORT)
+
+
+def test_no_import_goes_in_a_circle():
+    order = []
+    while len(order) < len(MAY_IMPORT):
+        ready = {
+            name for name, below in MAY_IMPORT.items() if name not in order and below & set(MAY_IMPORT) <= set(order)
+        }
+        assert ready, "MAY_IMPORT permits a circle"
+        order += sorted(ready)
+
+
+@pytest.mark.parametrize("path", sorted((SOURCES / "testing").glob("*.py")), ids=lambda path: path.stem)
+def test_testing_imports_the_public_package_and_the_dispatcher(path):
+    own = {name for name in imports(path) if name.startswith("testing")}
+    assert imports(path) - own <= TESTING_MAY_IMPORT
+
+
+def test_only_the_dispatcher_loads_kernels():
+    mentioning = {path.name for path in python_files() if re.search(r"import_module|__import__", path.read_text())}
+    assert mentioning == {"_dispatch.py"}
+    assert not [path.name for path in python_files() if re.search(r"_kernels\.(?!runtime)\w+_", path.read_text())]
+
+
+def test_importing_gradops_imports_no_framework_and_no_kernel():
+    import subprocess
+
+    code = "import gradops, sys; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"torch", "jax", "tensorflow", "ml_dtypes", "scipy", "gradops.testing"} & set(modules)
+    assert [name for name in modules if name.startswith("gradops._kernels.")] in ([], ["gradops._kernels.runtime"])
+
+
+def handlers(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ExceptHandler):
+            names = [node.type] if not isinstance(node.type, ast.Tuple) else node.type.elts
+            yield from ("" if name is None else ast.unparse(name) for name in names)
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(SOURCES)))
+def test_no_handler_hides_a_broken_build(path):
+    assert not set(handlers(path)) & {"", "Exception", "BaseException", "ImportError", "ModuleNotFoundError"}
+
+
+def kernel_sources():
+    return sorted((REPOSITORY / "src" / "gradops" / "_kernels").glob("*.pyx"))
+
+
+def code_of(path):
+    """Return a file's text without comments and docstrings."""
+    text = re.sub(r'"""(?:.|\n)*?"""', "", path.read_text())
+    return re.sub(r"#.*", "", text)
+
+
+def stems_of(path):
+    """List the stems that CMake builds of a kernel file."""
+    lines = re.findall(
+        rf"^gradops_kernel\({path.stem}((?: \w+)*)\)", (REPOSITORY / "CMakeLists.txt").read_text(), re.MULTILINE
+    )
+    assert len(lines) == 1, f"{path.name} needs one gradops_kernel line in CMakeLists.txt"
+    return {f"{path.stem}_{real}" for real in lines[0].split()} or {path.stem}
+
+
+@CHECKOUT
+@pytest.mark.parametrize("path", kernel_sources(), ids=lambda path: path.stem)
+def test_kernels_are_built_and_belong_to_an_op(path):
+    if path.stem == "runtime":
+        assert "gradops_runtime(runtime)" in (REPOSITORY / "CMakeLists.txt").read_text()
+        return
+    assert stems_of(path) <= {stem for op in OPS.values() for stem in op.stems}
+
+
+@CHECKOUT
+def test_ops_name_no_kernel_that_is_not_built():
+    built = {stem for path in kernel_sources() if path.stem != "runtime" for stem in stems_of(path)}
+    assert {stem for op in OPS.values() for stem in op.stems} == built
+
+
+@CHECKOUT
+@pytest.mark.parametrize("path", kernel_sources(), ids=lambda path: path.stem)
+def test_run_is_the_only_function_that_python_sees(path):
+    public = re.findall(r"^(?:def|cpdef)\s+(?:\w+\s+)?(\w+)\(", code_of(path), re.MULTILINE)
+    assert public == ["run"] if path.stem != "runtime" else public
+
+
+@CHECKOUT
+@pytest.mark.parametrize("path", kernel_sources(), ids=lambda path: path.stem)
+def test_kernels_share_only_code_without_a_module(path):
+    shared = {name.stem for name in path.parent.glob("*.pxd")}
+    imported = {name.split(".")[0] for name in re.findall(r"^(?:from|cimport)\s+([\w.]+)", code_of(path), re.MULTILINE)}
+    assert imported <= shared | {"cpython", "cython", "libc", "numpy", "openmp"}
+    assert not re.search(r"^\s*import\b|^from\s+\S+\s+import\b", code_of(path), re.MULTILINE)
+
+
+@CHECKOUT
+@pytest.mark.parametrize(
+    "path", [path for path in kernel_sources() if path.stem != "runtime"], ids=lambda path: path.stem
+)
+def test_each_parallel_loop_is_a_function_of_its_own_without_the_gil(path):
+    functions = re.split(r"\n(?=\S)", code_of(path))
+    parallel = [text for text in functions if "prange(" in text]
+    assert parallel
+    assert all(text.count("prange(") == 1 and "noexcept nogil:" in text for text in parallel)
+    assert "omp_set_num_threads" not in code_of(path)
+
+
+@CHECKOUT
+def test_no_pxd_has_a_pyx():
+    folder = REPOSITORY / "src" / "gradops" / "_kernels"
+    assert not {path.stem for path in folder.glob("*.pxd")} & {path.stem for path in folder.glob("*.pyx")}
+
+
+def test_every_op_is_public():
+    assert {op.name for op in OPS.values()} <= set(gradops.__all__)
+    assert {op.raw_name for op in OPS.values()} <= set(gradops.raw_ops.__all__)

@@ -62,6 +62,7 @@ def test_convolutions_agree_with_tensorflows_own_kernels(problem, dtype):
         input=x, filter_sizes=problem.filter_shape, out_backprop=dy, **given
     )
     check(problem, dtype, (y, dx.numpy(), dw.numpy()))
+    return None
 
 
 POOLED = [problem for problem in POOL_PROBLEMS if problem.layout == "NHWC"]

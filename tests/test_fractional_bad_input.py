@@ -107,8 +107,7 @@ GRADIENTS = [
     (
         {"orig_input_tensor_shape": (1, 6, 8, 3)},
         ValueError,
-        "out_backprop must have the batch of orig_input_tensor_shape, 1 in (1, 6, 8, 3) (NHWC), got 2 in (2, 3, "
-        "2, 3)",
+        "out_backprop must have the batch of orig_input_tensor_shape, 1 in (1, 6, 8, 3) (NHWC), got 2 in (2, 3, 2, 3)",
     ),
     ({"orig_input_tensor_shape": (3, 6, 8, 3)}, ValueError, "out_backprop must have the batch"),
     (
@@ -176,8 +175,7 @@ GRADIENTS = [
     (
         {"col_pooling_sequence": [0, 8, 9]},
         ValueError,
-        "col_pooling_sequence must begin each cell inside the 8 columns of orig_input_tensor_shape, "
-        "got 8 at index 1",
+        "col_pooling_sequence must begin each cell inside the 8 columns of orig_input_tensor_shape, got 8 at index 1",
     ),
     (
         {"col_pooling_sequence": [0, 2**62, 2**63 - 1]},
@@ -225,7 +223,11 @@ GRADIENTS = [
         "row_pooling_sequence must be a one-dimensional sequence of integers",
     ),
     ({"overlapping": 0}, TypeError, "overlapping must be True or False, got 0"),
-    ({"data_format": "NCHW"}, ValueError, "col_pooling_sequence must have at least 4 elements, one more than out_backprop"),
+    (
+        {"data_format": "NCHW"},
+        ValueError,
+        "col_pooling_sequence must have at least 4 elements, one more than out_backprop",
+    ),
     ({"data_format": "nhwc"}, ValueError, "data_format must be 'NHWC' or 'NCHW', got 'nhwc'"),
     ({"out": np.empty((2, 6, 8, 3), np.float64)}, TypeError, "out must have the dtype of the inputs"),
     ({"out": np.empty((2, 3, 8, 3), np.float32)}, ValueError, "out must have the shape of the result"),
@@ -263,6 +265,13 @@ def test_sequences_of_any_integers_are_taken(kind):
     np.testing.assert_array_equal(gradops.fractional_avg_pool_grad(**GRAD | sequences), expected)
 
 
-@pytest.mark.parametrize("ratio", [[1, 1.5, 2, 1], np.array([1, 1.5, 2, 1], np.float32), (np.int64(1), np.float64(1.5), 2, 1)])
+@pytest.mark.parametrize(
+    "ratio", [[1, 1.5, 2, 1], np.array([1, 1.5, 2, 1], np.float32), (np.int64(1), np.float64(1.5), 2, 1)]
+)
 def test_ratios_of_any_numbers_are_taken(ratio):
-    assert gradops.fractional_avg_pool(IMAGE, ratio, np.True_, deterministic=True, seed=np.int32(4)).output.shape == (2, 4, 4, 3)
+    assert gradops.fractional_avg_pool(IMAGE, ratio, np.True_, deterministic=True, seed=np.int32(4)).output.shape == (
+        2,
+        4,
+        4,
+        3,
+    )

@@ -57,7 +57,9 @@ def test_tensorflow_agrees_on_random_configurations(level):
         np.testing.assert_allclose(ours.output, theirs.output, rtol=1e-4 if dtype == "float32" else 1e-11, atol=1e-3)
         shared = {"row_pooling_sequence": ours.row_pooling_sequence, "col_pooling_sequence": ours.col_pooling_sequence}
         shared |= {"out_backprop": ours.output, "orig_input_tensor_shape": x.shape, "overlapping": given["overlapping"]}
-        np.testing.assert_array_equal(gradops.fractional_avg_pool_grad(**shared), tf.raw_ops.FractionalAvgPoolGrad(**shared))
+        np.testing.assert_array_equal(
+            gradops.fractional_avg_pool_grad(**shared), tf.raw_ops.FractionalAvgPoolGrad(**shared)
+        )
 
 
 @given(
@@ -138,5 +140,7 @@ def test_processes_choose_different_seeds():
 
 @pytest.mark.parametrize("seeds", [(1, 0), (0, 1), (-1, 1)])
 def test_seeds_need_deterministic(seeds):
-    with pytest.raises(ValueError, match=r"seed and seed2 must be 0 unless deterministic is True, got seed -?\d and seed2 \d"):
+    with pytest.raises(
+        ValueError, match=r"seed and seed2 must be 0 unless deterministic is True, got seed -?\d and seed2 \d"
+    ):
         sequences(seed=seeds[0], seed2=seeds[1])

@@ -74,7 +74,14 @@ def test_result_is_a_named_tuple():
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integer_means_wrap_and_then_divide_towards_zero(dtype, level):
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    for values, mean in [((-3, -4), -3), ((3, 4), 3), ((-1, 0), 0), ((high, 1), low // 2), ((low, low), 0), ((high, high), -1)]:
+    for values, mean in [
+        ((-3, -4), -3),
+        ((3, 4), 3),
+        ((-1, 0), 0),
+        ((high, 1), low // 2),
+        ((low, low), 0),
+        ((high, high), -1),
+    ]:
         assert gradops.fractional_avg_pool(line(values, dtype), (1, 1, 2, 1)).output.item() == mean
 
 
@@ -82,7 +89,9 @@ def test_integer_means_wrap_and_then_divide_towards_zero(dtype, level):
 def test_integer_gradients_are_cut_off_after_the_sum(dtype, level):
     assert grad_of_line(3, [7, 7], [0, 1, 3], overlapping=True, dtype=dtype).tolist() == [3, 7, 3]
     assert grad_of_line(3, [-7, -7], [0, 1, 3], overlapping=True, dtype=dtype).tolist() == [-3, -7, -3]
-    dx = gradops.fractional_avg_pool_grad((1, 3, 1, 1), np.full((1, 2, 1, 1), 7, dtype), [0, 1, 2], [0, 3], overlapping=True)
+    dx = gradops.fractional_avg_pool_grad(
+        (1, 3, 1, 1), np.full((1, 2, 1, 1), 7, dtype), [0, 1, 2], [0, 3], overlapping=True
+    )
     assert dx.ravel().tolist() == [3, 7, 3]
 
 
@@ -100,7 +109,9 @@ def test_gradients_are_not_rounded_to_float32_on_the_way(dtype, level):
     step = float(2 * np.spacing(np.ones((), storage)) if dtype == "float16" else 2.0**-6)
     tie = 1 + step / 4
     assert grad_of_line(1, np.array([tie - step / 4, step / 4], storage), [0, 0, 1], True, storage).item() == 1
-    assert grad_of_line(1, np.array([1, step / 4, 2.0**-24], storage), [0, 0, 0, 1], True, storage).item() == 1 + step / 2
+    assert (
+        grad_of_line(1, np.array([1, step / 4, 2.0**-24], storage), [0, 0, 0, 1], True, storage).item() == 1 + step / 2
+    )
 
 
 def test_special_values_stay_in_their_cells(level):
@@ -214,11 +225,14 @@ def test_cells_are_clipped_and_what_they_leave_out_is_zero(size, sequence, overl
 def crowded(draw):
     """Overlapping sequences in which any number of cells may share a row or column."""
     h, w = draw(st.integers(1, 9)), draw(st.integers(1, 40))
-    rows, cols = (
-        tuple(sorted(draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=12)))) for size in (h, w)
-    )
+    rows, cols = (tuple(sorted(draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=12)))) for size in (h, w))
     return PoolProblem(
-        n=draw(st.integers(1, 2)), h=h, w=w, c=draw(st.integers(1, 40)), overlapping=True, sequences=(rows, cols),
+        n=draw(st.integers(1, 2)),
+        h=h,
+        w=w,
+        c=draw(st.integers(1, 40)),
+        overlapping=True,
+        sequences=(rows, cols),
         layout=draw(st.sampled_from(LAYOUTS)),
     )
 

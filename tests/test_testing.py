@@ -235,7 +235,7 @@ def _values(kind, problem):
 
 
 def test_most_cases_of_the_covering_tables_are_not_mostly_zeros():
-    cases = [row for row in rows({**COVERING, "pool": POOL_PROBLEMS})]
+    cases = list(rows({**COVERING, "pool": POOL_PROBLEMS}))
     assert sum(leaves_untouched(*case) for case in cases) < 0.4 * len(cases)
 
 

@@ -108,7 +108,9 @@ def _room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
             f"an array of shape {shape} and dtype {dtype.name} is larger than memory can be: {extent} bytes"
         )
     if nbytes > LARGE and nbytes > (available := _available_bytes()):
-        raise MemoryError(f"an array of shape {shape} and dtype {dtype.name} needs {nbytes} bytes, {available} are available")
+        raise MemoryError(
+            f"an array of shape {shape} and dtype {dtype.name} needs {nbytes} bytes, {available} are available"
+        )
     return nbytes + ALIGNMENT
 
 

@@ -32,7 +32,9 @@ def _checked(level: str, source: str) -> str:
     if level not in LEVELS:
         raise ValueError(f"{source} must be one of {', '.join(LEVELS)}, got {level!r}")
     if level not in available():
-        raise ValueError(f"{source} is {level!r}, which this CPU does not support; it supports {', '.join(available())}")
+        raise ValueError(
+            f"{source} is {level!r}, which this CPU does not support; it supports {', '.join(available())}"
+        )
     return level
 
 

@@ -202,7 +202,7 @@ def integers(name: str, value: Any, expected: str = "an integer or a sequence of
         else:
             return tuple(value)
     elif kind is int:
-        return value  # type: ignore[no-any-return]
+        return value
     return _converted(name, value, expected)
 
 

@@ -102,7 +102,11 @@ def fractional_avg_pool(
     >>> pooled.output.ravel()
     array([20. , 10.5,  5. ], dtype=float32)
     """
-    flags = _flag("pseudo_random", pseudo_random), _flag("overlapping", overlapping), _flag("deterministic", deterministic)
+    flags = (
+        _flag("pseudo_random", pseudo_random),
+        _flag("overlapping", overlapping),
+        _flag("deterministic", deterministic),
+    )
     given = attributes(pooling_ratio, *flags, seed, seed2, data_format)
     x, storage = single("value", value, NUMBERS)
     plan = forward(x.shape, given)

@@ -86,7 +86,9 @@ def attributes(
 ) -> Attributes:
     """The attributes of a forward call, checked as far as that goes without the shape of the input."""
     numbers, seeds = _numbers(pooling_ratio), (_seed("seed", seed), _seed("seed2", seed2))
-    return _attributes(Attributes(numbers, pseudo_random, overlapping, deterministic, *seeds, checked_format(data_format)))
+    return _attributes(
+        Attributes(numbers, pseudo_random, overlapping, deterministic, *seeds, checked_format(data_format))
+    )
 
 
 @lru_cache(maxsize=256)
@@ -221,7 +223,12 @@ _remembered = lru_cache(maxsize=64)(_drawn)
 
 @lru_cache(maxsize=64)
 def gradient(
-    input_shape: Shape, output_shape: Shape, row_sequence: Shape, col_sequence: Shape, overlapping: bool, data_format: str
+    input_shape: Shape,
+    output_shape: Shape,
+    row_sequence: Shape,
+    col_sequence: Shape,
+    overlapping: bool,
+    data_format: str,
 ) -> Plan:
     """The plan for the gradient of an input of `input_shape`, given that of an output of `output_shape`."""
     layout = LAYOUTS[data_format]
@@ -269,7 +276,9 @@ def _used(name: str, sequence: Shape, count: int, things: str) -> Shape:
         )
     used = sequence[: count + 1]
     if min(used) < 0:
-        raise ValueError(f"{name} must not be negative, got {min(used)} at index {used.index(min(used))} in {_short(sequence)}")
+        raise ValueError(
+            f"{name} must not be negative, got {min(used)} at index {used.index(min(used))} in {_short(sequence)}"
+        )
     return used
 
 

@@ -16,12 +16,12 @@ cdef inline void gemm_ukr(int m, int64_t row, int64_t step, int64_t depth, const
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
-    cdef int64_t k
+    cdef int64_t _k
     cdef int i, j
     for i in range(m):
         for j in range(NV):
             acc[i][j] = load(c + i * ldc + j * VL) if accumulate else zero()
-    for k in range(depth):
+    for _k in range(depth):
         for j in range(NV):
             operand[j] = load(b + j * VL)
         for i in range(m):

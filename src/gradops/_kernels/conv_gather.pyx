@@ -14,7 +14,7 @@ from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport KC, LD, gemm_block
 from _patches cimport Patches, Pixel, patches, pixel, pixels, slots, advance, pack_pixels, pack_slots
-from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, smaller, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, useful_threads
 from _scratch cimport allocate, padded
 from _storage cimport real, MR, NR, all_finite, item_size, clear, widen_block, narrow_block
 

@@ -12,7 +12,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, smaller, larger, part, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, larger, part, useful_threads
 from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, ring_row
 from _scratch cimport allocate, padded
 from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, store, zero, widen, narrow_block
@@ -65,14 +65,14 @@ cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Rin
     cdef vec tap
     cdef const real *x
     cdef const real *weights
-    cdef int64_t i, j
+    cdef int64_t i, _j
     cdef int q
     for q in range(pixels):
         acc[q] = zero()
     for i in range(b.row.taps):
         x = row
         weights = filter + i * filter_row
-        for j in range(b.col.taps):
+        for _j in range(b.col.taps):
             tap = load(weights)
             for q in range(pixels):
                 acc[q] += load(x + q * step * VL) * tap

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
 from _partials cimport ADDED, add_partials
-from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, pack_line, ring_row
 from _scratch cimport allocate, padded
 from _storage cimport real, vec, VL, all_finite, item_size, clear, load, store, zero, narrow, copy
@@ -57,12 +57,12 @@ cdef inline void reduce_ukr(int taps, int64_t tap_step, int64_t step, int64_t pi
     cdef vec even[TAPS]
     cdef vec odd[TAPS]
     cdef vec d
-    cdef int64_t q
+    cdef int64_t _q
     cdef int j
     for j in range(taps):
         even[j] = load(sums + j * ld)
         odd[j] = zero()
-    for q in range(pixels // 2):
+    for _q in range(pixels // 2):
         d = load(dy)
         for j in range(taps):
             even[j] += load(x + j * tap_step * VL) * d

@@ -17,7 +17,7 @@ cimport numpy as cnp
 from _cells cimport Cell, Pool, Strip, TILE, col_cells, row_cells, strip, strip_channels, strip_width, strips
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport posix_memalign
-from _storage cimport BFLOAT16, FLOAT16, FLOAT32, FLOAT64, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
+from _storage cimport FLOAT16, FLOAT32, FLOAT64, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
 
 cnp.import_array()
 

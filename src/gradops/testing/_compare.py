@@ -80,6 +80,7 @@ def assert_close(got: NDArray, expected: Expected, *, mostly_zero_ok: bool = Fal
         return _report(got, expected.value, got != expected.value, label)
     error = np.abs(got.astype(np.float64) - expected.value)
     _report(got, expected.value, ~(error <= error_bound(expected, got.dtype)), label)
+    return None
 
 
 def assert_exact(got: NDArray, expected: Expected, *, mostly_zero_ok: bool = False, label: object = "") -> None:

@@ -1,0 +1,73 @@
+"""The example trains, draws and reports; what it cannot do it says in one line."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "examples" / "train_digits.py"
+
+for package in "sklearn", "matplotlib", "rich":
+    pytest.importorskip(package, reason=f"examples/train_digits.py needs {package}: pip install '.[examples]'")
+
+
+def run(folder, *arguments):
+    """Run the example in a folder of its own; wide enough that no line is wrapped."""
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    environment = os.environ | {"COLUMNS": "200"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout"), [("float16", "NHWC"), ("bfloat16", "NCHW"), ("float32", "NCHW"), ("float64", "NHWC")]
+)
+def test_network_learns_within_a_few_epochs(dtype, layout, tmp_path):
+    if dtype == "bfloat16":
+        pytest.importorskip(
+            "ml_dtypes", reason="bfloat16 is the dtype of the package ml_dtypes, which is not installed"
+        )
+    done = run(tmp_path, "--dtype", dtype, "--layout", layout, "--epochs", 4)
+    assert done.returncode == 0, done.stderr
+    assert float(re.search(r"^test accuracy ([\d.]+)%", done.stdout, flags=re.MULTILINE)[1]) > 90
+    assert (tmp_path / "train_digits.png").read_bytes().startswith(b"\x89PNG")
+    for op in "conv2d", "depthwise_conv2d_native", "fractional_avg_pool":
+        assert f" {op} " in done.stdout
+    for op in "conv2d", "depthwise_conv2d_native":
+        assert {f"{op}_backprop_input", f"{op}_backprop_filter"} <= set(done.stdout.split())
+    assert "fractional_avg_pool_grad" in done.stdout
+
+
+def test_run_can_be_repeated(tmp_path):
+    first, second = (run(tmp_path, "--epochs", 1, "--seed", 3, "--batch-size", 300) for _ in range(2))
+    accuracy = re.compile(r"^test accuracy [\d.]+%", flags=re.MULTILINE)
+    assert accuracy.search(first.stdout)[0] == accuracy.search(second.stdout)[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--epochs", "0"), "argument --epochs: '0' is not a whole number from 1 to 4294967295"),
+        (("--batch-size", "many"), "argument --batch-size: 'many' is not a whole number from 1 to 4294967295"),
+        (("--threads", "-1"), "argument --threads: '-1' is not a whole number from 1 to 4294967295"),
+        (("--dtype", "int8"), "argument --dtype: invalid choice: 'int8'"),
+        (
+            ("--output", "nowhere/x.png"),
+            "--output nowhere/x.png: not the name of a .png file in a folder that can be written to",
+        ),
+    ],
+)
+def test_bad_option_is_one_clear_line(arguments, message, tmp_path):
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1]
+
+
+def test_help_describes_every_option(tmp_path):
+    shown = run(tmp_path, "--help").stdout
+    for option in "dtype", "layout", "epochs", "batch-size", "seed", "threads", "output":
+        assert re.search(rf"^  --{option} .*\w", shown, flags=re.MULTILINE)

@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradops._geometry import (
-    LAYOUTS,
-    OPS,
-    Axis,
-    Lane,
-    Problem,
-    attributes,
-    forward_lanes,
-    gradient_lanes,
-    integers,
-    plan,
-    sizes,
-)
+from gradops._geometry import OPS, attributes, plan
+from gradops._problem import Axis, Lane, Problem, forward_lanes, gradient_lanes, without_padding
+from gradops._values import LAYOUTS, integers, sizes
 
 
 def touched(n, taps, stride, dilation, before, out):
@@ -114,6 +104,17 @@ def test_lanes_share_no_destination_and_stay_inside(make, split, axis):
 def test_taps_of_split_lanes_are_neighbours_in_ascending_order(make, axis):
     lanes = make(Axis(axis["n"], axis["taps"], axis["stride"], axis["dilation"], axis["before"], axis["out"]), True)
     assert all(lane.tap_step == 1 and lane.src_unit > 0 and lane.z_step > 0 for lane in lanes)
+
+
+@pytest.mark.parametrize("make", [forward_lanes, gradient_lanes])
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+@given(axis=axes)
+def test_lanes_without_padding_meet_the_same_and_nothing_outside(make, split, axis):
+    lanes = make(Axis(axis["n"], axis["taps"], axis["stride"], axis["dilation"], axis["before"], axis["out"]), split)
+    sources = axis["n"] if make is forward_lanes else axis["out"]
+    inner = without_padding(lanes, sources)
+    assert sorted(enumerated(inner, sources)) == sorted(enumerated(lanes, sources))
+    assert sum(lane.count * lane.taps for lane in inner) == len(enumerated(inner, sources))
 
 
 @given(

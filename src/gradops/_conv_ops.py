@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 
 from gradops._arrays import Array, pair
 from gradops._call import call
-from gradops._geometry import attributes, plan, sizes
+from gradops._geometry import attributes, plan
+from gradops._values import sizes
 
 _ONES = (1, 1, 1, 1)
 

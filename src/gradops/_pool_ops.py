@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from gradops._arrays import NUMBERS, Array, single
 from gradops._call import call
-from gradops._geometry import integers
 from gradops._pooling import attributes, checked_format, forward, gradient, input_sizes
+from gradops._values import integers
 
 
 class FractionalAvgPool(NamedTuple):

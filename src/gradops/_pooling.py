@@ -18,7 +18,7 @@ from itertools import accumulate, chain, pairwise
 from numbers import Real
 from typing import NamedTuple, TypeAlias, cast
 
-from gradops._geometry import LAYOUTS, Shape, _layout, _limited, _short, integers, sizes
+from gradops._values import LAYOUTS, Shape, integers, layout_of, limited, short, sizes
 
 Cells: TypeAlias = list[tuple[int, int]]
 """The first pixel and the number of pixels of each cell of an axis."""
@@ -113,8 +113,8 @@ def _attributes(given: Attributes) -> Attributes:
 def checked_format(data_format: object) -> str:
     """`data_format` if it is one."""
     if not isinstance(data_format, str):
-        raise TypeError(f"data_format must be a string, 'NHWC' or 'NCHW', got {_short(data_format)}")
-    _layout(data_format)
+        raise TypeError(f"data_format must be a string, 'NHWC' or 'NCHW', got {short(data_format)}")
+    layout_of(data_format)
     return data_format
 
 
@@ -123,7 +123,7 @@ def _numbers(value: object) -> tuple[float, ...]:
         numbers = tuple(value)
         if all(type(number) in (float, int) or _is_number(number) for number in numbers):
             return numbers
-    raise TypeError(f"pooling_ratio must be {_RATIO}, got {_short(value)}")
+    raise TypeError(f"pooling_ratio must be {_RATIO}, got {short(value)}")
 
 
 def _is_number(value: object) -> bool:
@@ -133,7 +133,7 @@ def _is_number(value: object) -> bool:
 def _seed(name: str, value: object) -> int:
     seed = integers(name, value, "an integer")
     if not isinstance(seed, int):
-        raise TypeError(f"{name} must be an integer, got {_short(value)}")
+        raise TypeError(f"{name} must be an integer, got {short(value)}")
     if not -(2**63) <= seed < 2**63:
         raise ValueError(f"{name} must fit a signed 64-bit integer, got {seed}")
     return seed
@@ -168,7 +168,7 @@ def forward(shape: Shape, given: Attributes) -> Plan:
 def _grid(shape: Shape, given: Attributes) -> tuple[int, int]:
     """Rows and columns of the output."""
     if len(shape) != 4:
-        raise ValueError(f"value must have 4 dimensions ({given.data_format}), got shape {_short(shape)}")
+        raise ValueError(f"value must have 4 dimensions ({given.data_format}), got shape {short(shape)}")
     layout = LAYOUTS[given.data_format]
     return _cells_of("rows", shape, given, layout.h), _cells_of("columns", shape, given, layout.w)
 
@@ -233,12 +233,12 @@ def gradient(
     """The plan for the gradient of an input of `input_shape`, given that of an output of `output_shape`."""
     layout = LAYOUTS[data_format]
     if len(input_shape) != 4:
-        raise ValueError(f"orig_input_tensor_shape must have 4 elements, got {len(input_shape)}: {_short(input_shape)}")
+        raise ValueError(f"orig_input_tensor_shape must have 4 elements, got {len(input_shape)}: {short(input_shape)}")
     if min(input_shape) < 0:
         raise ValueError(f"orig_input_tensor_shape must not be negative, got {input_shape}")
-    _limited("orig_input_tensor_shape", input_shape)
+    limited("orig_input_tensor_shape", input_shape)
     if len(output_shape) != 4:
-        raise ValueError(f"out_backprop must have 4 dimensions ({data_format}), got shape {_short(output_shape)}")
+        raise ValueError(f"out_backprop must have 4 dimensions ({data_format}), got shape {short(output_shape)}")
     rows = _used("row_pooling_sequence", row_sequence, output_shape[layout.h], "rows")
     cols = _used("col_pooling_sequence", col_sequence, output_shape[layout.w], "columns")
     for axis, name in ((layout.n, "batch"), (layout.c, "channels")):
@@ -272,12 +272,12 @@ def _used(name: str, sequence: Shape, count: int, things: str) -> Shape:
     if len(sequence) <= count:
         raise ValueError(
             f"{name} must have at least {count + 1} elements, one more than out_backprop has {things}, "
-            f"got {len(sequence)}: {_short(sequence)}"
+            f"got {len(sequence)}: {short(sequence)}"
         )
     used = sequence[: count + 1]
     if min(used) < 0:
         raise ValueError(
-            f"{name} must not be negative, got {min(used)} at index {used.index(min(used))} in {_short(sequence)}"
+            f"{name} must not be negative, got {min(used)} at index {used.index(min(used))} in {short(sequence)}"
         )
     return used
 
@@ -290,11 +290,11 @@ def _cells(name: str, sequence: Shape, things: str, size: int, overlapping: bool
         if start >= size:
             raise ValueError(
                 f"{name} must begin each cell inside the {size} {things} of orig_input_tensor_shape, "
-                f"got {start} at index {i} in {_short(sequence)}"
+                f"got {start} at index {i} in {short(sequence)}"
             )
         if end <= start:
             rule = "not decrease" if overlapping else "increase"
-            raise ValueError(f"{name} must {rule}, got {start} and then {stop} at index {i + 1} in {_short(sequence)}")
+            raise ValueError(f"{name} must {rule}, got {start} and then {stop} at index {i + 1} in {short(sequence)}")
         cells.append((start, min(end, size) - start))
     return cells
 

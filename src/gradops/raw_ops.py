@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from gradops import _conv_ops, _pool_ops
 from gradops._arrays import Array, shape_of
-from gradops._geometry import attributes, sizes
+from gradops._geometry import attributes
+from gradops._values import sizes
 
 __all__ = [
     "Conv2D",

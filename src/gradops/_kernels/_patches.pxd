@@ -40,7 +40,8 @@ cdef inline void pack_run(const Patches *p, const char *line, int64_t begin, int
     """dst[i] = line[begin + i] where 0 <= begin + i < limit, else 0; a null line is all zeros."""
     cdef int64_t low = smaller(larger(-begin, 0), count), high = larger(smaller(limit - begin, count), low)
     if line == NULL:
-        low = high = count
+        clear(dst, count)
+        return
     clear(dst, low)
     widen(p.storage, line + (begin + low) * item_size(p.storage), high - low, dst + low)
     clear(dst + high, count - high)

@@ -79,7 +79,10 @@ cdef inline void widen_block(int storage, const char *src, int64_t src_row, int6
     cdef int64_t size = item_size(storage), r, c, i, height, width
     cdef real[256] block, turned
     cdef const char *at
-    if src_col == 1:
+    if src_col == 1 and cols == VL and storage == REAL_STORAGE:
+        for r in range(rows):
+            store(dst + r * ld, load(<const real *> src + r * src_row))
+    elif src_col == 1:
         for r in range(rows):
             widen(storage, src + r * src_row * size, cols, dst + r * ld)
     elif src_row != 1 or rows < 4:

@@ -21,8 +21,8 @@ cnp.import_array()
 
 cdef enum:
     TILE = 14                                           # pixels of a register tile, at most
-    MIN_BLOCKS = 64                                     # rows are split until there are as many blocks
-    MIN_ROWS = 8                                        # of a span, at least
+    MIN_BLOCKS = 32                                     # rows are split until there are as many blocks
+    ROWS_PER_TAP = 4                                    # rows of a span, at least: its first rows pack a filter's height of src alone
 
 
 cdef struct Gather:
@@ -40,7 +40,7 @@ cdef void plan(Gather *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     w.k = blocking(w.g, row_lanes(w.g), col_lanes(w.g))
     w.blocks = divide_up(w.k.total, w.k.lanes)
-    w.spans = larger(smaller(divide_up(MIN_BLOCKS, w.blocks * w.g.images), w.g.dst_rows // MIN_ROWS), 1)
+    w.spans = larger(smaller(divide_up(MIN_BLOCKS, w.blocks * w.g.images), w.g.dst_rows // (ROWS_PER_TAP * w.g.filter_rows)), 1)
 
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:

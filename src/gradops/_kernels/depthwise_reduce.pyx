@@ -23,7 +23,7 @@ cnp.import_array()
 cdef enum:
     TAPS = 8                                            # of a register tile, at most
     MIN_BLOCKS = 32                                     # spans get shorter until there are as many blocks
-    MIN_ROWS = 8                                        # of a span, at least
+    ROWS_PER_TAP = 4                                    # rows of a span, at least: its first rows pack a filter's height of src alone
 
 
 cdef struct Reduce:
@@ -44,7 +44,7 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     w.k = blocking(g, row_lanes(g), col_lanes(g))
     w.blocks = divide_up(w.k.total, w.k.lanes)
-    w.parts = larger(smaller(divide_up(MIN_BLOCKS, w.blocks * g.images), g.dst_rows // MIN_ROWS), 1)
+    w.parts = larger(smaller(divide_up(MIN_BLOCKS, w.blocks * g.images), g.dst_rows // (ROWS_PER_TAP * g.filter_rows)), 1)
     w.spans = smaller(divide_up(MIN_BLOCKS, w.blocks), g.images * w.parts)
     w.sums = padded(g.filter_rows * g.filter_cols * w.k.vectors * VL)
 

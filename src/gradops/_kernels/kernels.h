@@ -42,23 +42,39 @@ static inline vec load(const real *p) { return *(const vecu *)p; }
 static inline void store(real *p, vec v) { *(vecu *)p = v; }
 static inline vec zero(void) { return (vec){0}; }
 
-/* dst[c dst_ld + r] = src[r src_ld + c] for r, c < VL, in log2(VL) rounds that interleave row i and row i + VL/2 into rows 2i and 2i + 1. */
-static inline void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld) {
-    lane_indices low, high;
+/* dst[c dst_ld + r] = src[r src_ld + c] for r, c < VL. First the 16-byte lanes of each group of LANE rows are transposed by interleaving
+ * elements, then the lanes of rows that are LANE apart by parting even from odd ones: shuffles within lanes and of lanes are the cheapest. */
+enum { LANE = 16 / sizeof(real), LANES = VL / LANE };
+
+static __attribute__((noinline)) void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld) {
+    lane_indices low, high, even, odd;
     vec rows[VL], next[VL];
     for (int i = 0; i < VL; i++) {
-        low[i] = i / 2 + (i % 2) * VL;
-        high[i] = low[i] + VL / 2;
-        rows[i] = load(src + i * src_ld);
+        low[i] = i / LANE * LANE + i % LANE / 2 + i % 2 * VL;
+        high[i] = low[i] + LANE / 2;
+        even[i] = i / LANE * 2 * LANE + i % LANE;
+        odd[i] = even[i] + LANE;
     }
-    for (int round = 1; round < VL; round *= 2) {
-        for (int i = 0; i < VL / 2; i++) {
-            next[2 * i] = __builtin_shuffle(rows[i], rows[i + VL / 2], low);
-            next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + VL / 2], high);
+    for (int i = 0; i < VL; i++, src += src_ld) rows[i] = load(src);
+    for (int round = 1; round < LANE; round *= 2) {
+        for (int i = 0; i < VL; i += LANE) {
+            for (int k = 0; k < LANE / 2; k++) {
+                next[i + 2 * k] = __builtin_shuffle(rows[i + k], rows[i + k + LANE / 2], low);
+                next[i + 2 * k + 1] = __builtin_shuffle(rows[i + k], rows[i + k + LANE / 2], high);
+            }
         }
         for (int i = 0; i < VL; i++) rows[i] = next[i];
     }
-    for (int i = 0; i < VL; i++) store(dst + i * dst_ld, rows[i]);
+    for (int round = 1; round < LANES; round *= 2) {
+        for (int k = 0; k < LANE; k++) {
+            for (int i = 0; i < LANES / 2; i++) {
+                next[i * LANE + k] = __builtin_shuffle(rows[2 * i * LANE + k], rows[(2 * i + 1) * LANE + k], even);
+                next[(i + LANES / 2) * LANE + k] = __builtin_shuffle(rows[2 * i * LANE + k], rows[(2 * i + 1) * LANE + k], odd);
+            }
+        }
+        for (int i = 0; i < VL; i++) rows[i] = next[i];
+    }
+    for (int i = 0; i < VL; i++, dst += dst_ld) store(dst, rows[i]);
 }
 
 /* dst[0:n] = src[0:n] by pieces of fixed size, the last of which may overlap the one before. */

@@ -1,0 +1,234 @@
+"""What a kernel is told: a plan's tensors, strides and lanes, packed as the structs of `_kernels/_problem.pxd`.
+
+Strides and dilations die here. A *lane* is a progression of pixels along one axis that all use the same taps: a forward op has one, a
+strided input gradient one for each remainder modulo the stride, and none multiplies by a tap that does not reach it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import gcd, prod
+from typing import NamedTuple
+
+from gradops._values import LAYOUTS, Layout, Shape
+
+WIDEST_LINE = 1024
+"""Source columns that a depthwise kernel holds in one line for a row of taps; wider ones are split by residue."""
+
+
+class Axis(NamedTuple):
+    """One spatial dimension. Output `o` and tap `k` meet at input position ``o*stride - before + k*dilation``."""
+
+    size: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    out: int
+
+
+class Lane(NamedTuple):
+    """Destinations along an axis that all use the same taps, in the order in which the kernels read the fields.
+
+    Destination t is at ``out_start + out_step*t``, its k-th tap is number ``filter_start + filter_step*k`` of the
+    filter and reads the source at ``src_start + src_unit*(z_step*t + tap_step*k)``, or nothing where that lies outside
+    the source.
+    """
+
+    count: int  # type: ignore[assignment]
+    out_start: int
+    out_step: int
+    src_start: int
+    src_unit: int
+    z_step: int
+    tap_step: int
+    taps: int
+    filter_start: int
+    filter_step: int
+
+
+class Problem(NamedTuple):
+    """What every convolution kernel is told, in this order as 64-bit integers; the lanes of rows and columns follow.
+
+    A *dst* pixel is where a patch is centred, *src* is what the patch reads. For the forward op and the gradient of the
+    filter, src is the input and dst the output grid; for the gradient of the input, src is out_backprop and dst the
+    input grid. Channels are those of one group, strides count elements.
+    """
+
+    images: int
+    groups: int
+    src_channels: int
+    dst_channels: int
+    src_rows: int
+    src_cols: int
+    dst_rows: int
+    dst_cols: int
+    src_n: int
+    src_y: int
+    src_x: int
+    src_c: int
+    dst_n: int
+    dst_y: int
+    dst_x: int
+    dst_c: int
+    filter_rows: int
+    filter_cols: int
+    filter_y: int
+    filter_x: int
+    filter_src: int
+    filter_dst: int
+    filter_group: int
+    covered: int
+    row_lanes: int
+    col_lanes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One convolution whose shapes and attributes have been found right. Shapes of images are in data_format order."""
+
+    op: str
+    arguments: tuple[str, str]
+    data_format: str
+    input_shape: Shape
+    filter_shape: Shape
+    output_shape: Shape
+    result_shape: Shape
+    groups: int
+    rows: Axis
+    cols: Axis
+    zero: bool
+    scatters: bool
+    stems: tuple[str, ...]
+
+    @cached_property
+    def problem(self) -> bytes:
+        """The kernel's view; made when a kernel first runs, so that its lanes never outgrow arrays that exist."""
+        return b"" if self.zero else _packed(self, False)
+
+    @cached_property
+    def unpadded_problem(self) -> bytes:
+        """The same in smaller lanes, none of whose taps lies in the padding: for infinities, whose product with zero is NaN."""
+        return _packed(self, True)
+
+
+def _packed(plan: Plan, unpadded: bool) -> bytes:
+    layout = LAYOUTS[plan.data_format]
+    depthwise = plan.stems[0].startswith("depthwise")
+    src, dst = (plan.output_shape, plan.input_shape) if plan.scatters else (plan.input_shape, plan.output_shape)
+    filter_rows, filter_cols = plan.filter_shape[:2]
+    out_channels = plan.output_shape[layout.c]
+    in_group, out_group = plan.input_shape[layout.c] // plan.groups, out_channels // plan.groups
+    row_lanes = _row_lanes(plan.rows, plan.scatters, depthwise)
+    col_lanes = _col_lanes(plan.cols, plan.scatters, depthwise)
+    if unpadded:
+        row_lanes = without_padding(row_lanes, src[layout.h])
+        col_lanes = without_padding(col_lanes, src[layout.w])
+    problem = Problem(
+        images=plan.input_shape[0],
+        groups=plan.groups,
+        src_channels=out_group if plan.scatters else in_group,
+        dst_channels=in_group if plan.scatters else out_group,
+        src_rows=src[layout.h],
+        src_cols=src[layout.w],
+        dst_rows=dst[layout.h],
+        dst_cols=dst[layout.w],
+        **_strides("src", src, layout),
+        **_strides("dst", dst, layout),
+        filter_rows=filter_rows,
+        filter_cols=filter_cols,
+        filter_y=filter_cols * in_group * out_channels,
+        filter_x=in_group * out_channels,
+        filter_src=1 if plan.scatters else out_channels,
+        filter_dst=out_channels if plan.scatters else 1,
+        filter_group=out_group,
+        covered=int(_count(row_lanes) == dst[layout.h] and _count(col_lanes) == dst[layout.w]),
+        row_lanes=len(row_lanes),
+        col_lanes=len(col_lanes),
+    )
+    fields = [*problem, *(field for lane in (*row_lanes, *col_lanes) for field in lane)]
+    return struct.pack(f"={len(fields)}q", *fields)
+
+
+def _strides(prefix: str, shape: Shape, layout: Layout) -> dict[str, int]:
+    """Element strides of a contiguous array."""
+    return {f"{prefix}_{letter}": prod(shape[i + 1 :]) for letter, i in zip("nyxc", layout, strict=True)}
+
+
+def _count(lanes: list[Lane]) -> int:
+    """Destinations in all lanes, which share none."""
+    return sum(lane.count for lane in lanes)
+
+
+def _row_lanes(axis: Axis, scatters: bool, depthwise: bool) -> list[Lane]:
+    """Lanes of rows. The depthwise kernels keep source rows in a ring, so their taps must be neighbours."""
+    return (gradient_lanes if scatters else forward_lanes)(axis, depthwise)
+
+
+def _col_lanes(axis: Axis, scatters: bool, depthwise: bool) -> list[Lane]:
+    """Lanes of columns. The depthwise kernels load them as lines, and split those that would get too long."""
+    make = gradient_lanes if scatters else forward_lanes
+    whole = make(axis, False)
+    if depthwise and any((lane.taps - 1) * lane.tap_step >= WIDEST_LINE for lane in whole):
+        return make(axis, True)
+    return whole
+
+
+def forward_lanes(axis: Axis, split: bool) -> list[Lane]:
+    """Outputs as destinations: one lane, or one for each residue by which the taps of an output become neighbours."""
+    _, taps, s, d, p, out = axis
+    if not split:
+        return [Lane(out, 0, 1, -p, 1, s, d, taps, 0, 1)]
+    period, step = d // gcd(s, d), s // gcd(s, d)
+    return [Lane(-((r - out) // period), r, period, s * r - p, d, step, 1, taps, 0, 1) for r in range(min(period, out))]
+
+
+def gradient_lanes(axis: Axis, split: bool) -> list[Lane]:
+    """Inputs as destinations: one lane for each set of taps that reaches them, ascending in what the taps read."""
+    n, taps, s, d, p, _ = axis
+    period, phases = d // gcd(s, d), s // gcd(s, d)
+    lanes = []
+    for first_tap in range(min(phases, taps)):
+        first = (first_tap * d - p) % s
+        if first >= n:
+            continue
+        count = -((first - n) // s)
+        used = -((first_tap - taps) // phases)
+        last_tap = first_tap + (used - 1) * phases
+        base = (first + p - first_tap * d) // s - (used - 1) * period
+        if not split:
+            lanes.append(Lane(count, first, s, base, 1, 1, period, used, last_tap, -phases))
+            continue
+        lanes += [
+            Lane(-((r - count) // period), first + s * r, s * period, base + r, period, 1, 1, used, last_tap, -phases)
+            for r in range(min(period, count))
+        ]
+    return lanes
+
+
+def without_padding(lanes: list[Lane], size: int) -> list[Lane]:
+    """The same lanes, cut where the taps that lie inside a source of `size` change, and rid of the other taps."""
+    pieces = []
+    for lane in lanes:
+        unit = lane.src_unit * lane.tap_step
+
+        def inside(t: int, lane: Lane = lane, unit: int = unit) -> tuple[int, int]:
+            first = lane.src_start + lane.src_unit * lane.z_step * t
+            return max(0, -(first // unit)), min(lane.taps, (size - 1 - first) // unit + 1)
+
+        for (begin, end), run in groupby(range(lane.count), inside):
+            indices = list(run)
+            if begin < end:
+                pieces.append(
+                    lane._replace(
+                        count=len(indices),
+                        out_start=lane.out_start + lane.out_step * indices[0],
+                        src_start=lane.src_start + lane.src_unit * lane.z_step * indices[0] + unit * begin,
+                        taps=end - begin,
+                        filter_start=lane.filter_start + lane.filter_step * begin,
+                    )
+                )
+    return pieces

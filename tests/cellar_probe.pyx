@@ -1,0 +1,104 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Doors into the cellar: every function hands its arguments to the inline one of the same name. Arrays are passed by address, unchecked."""
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int64_t, uintptr_t
+cimport _gemm
+cimport _partials
+cimport _patches
+cimport _problem
+cimport _ring
+cimport _scratch
+cimport _storage
+from _storage cimport real
+
+SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD}
+
+
+cdef char *bytes_of(array) except NULL:
+    return <char *> <uintptr_t> array.ctypes.data
+
+
+cdef real *reals_of(array) except NULL:
+    return <real *> bytes_of(array)
+
+
+def widen(int storage, src, int64_t n, dst):
+    _storage.widen(storage, bytes_of(src), n, reals_of(dst))
+
+
+def narrow(int storage, src, int64_t n, dst):
+    _storage.narrow(storage, reals_of(src), n, bytes_of(dst))
+
+
+def widen_strided(int storage, src, int64_t step, int64_t n, dst):
+    _storage.widen_strided(storage, bytes_of(src), step, n, reals_of(dst))
+
+
+def narrow_strided(int storage, src, int64_t n, dst, int64_t step):
+    _storage.narrow_strided(storage, reals_of(src), n, bytes_of(dst), step)
+
+
+def widen_block(int storage, src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, dst, int64_t ld):
+    _storage.widen_block(storage, bytes_of(src), src_row, src_col, rows, cols, reals_of(dst), ld)
+
+
+def narrow_block(int storage, src, int64_t ld, int64_t rows, int64_t cols, dst, int64_t dst_row, int64_t dst_col):
+    _storage.narrow_block(storage, reals_of(src), ld, rows, cols, bytes_of(dst), dst_row, dst_col)
+
+
+def copy(src, int64_t n, dst):
+    _storage.copy(reals_of(src), n, reals_of(dst))
+
+
+def clear(dst, int64_t n):
+    _storage.clear(reals_of(dst), n)
+
+
+def transpose(src, int64_t src_ld, dst, int64_t dst_ld):
+    _storage.transpose(reals_of(src), src_ld, reals_of(dst), dst_ld)
+
+
+def all_finite(src, int64_t n):
+    return _storage.all_finite(reals_of(src), n)
+
+
+def part(int64_t total, int64_t index, int64_t parts):
+    return _problem.part(total, index, parts)
+
+
+def divide_up(int64_t a, int64_t b):
+    return _problem.divide_up(a, b)
+
+
+def padded(int64_t count):
+    return _scratch.padded(count)
+
+
+def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate):
+    if by_column:
+        _gemm.gemm_block(True, m, n, depth, reals_of(a), reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
+    else:
+        _gemm.gemm_block(False, m, n, depth, reals_of(a), reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
+
+
+def add_partials(partials, int64_t spans, int64_t size, int64_t first, int64_t count, int storage, out):
+    return _partials.add_partials(reals_of(partials), spans, size, first, count, storage, bytes_of(out))
+
+
+def pack_line(int storage, src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes, int64_t repeat, dst, int64_t plane):
+    _ring.pack_line(storage, bytes_of(src), step, channel_step, count, lanes, repeat, reals_of(dst), plane)
+
+
+cdef _patches.Patches patches(bytes problem, int64_t row_lane, int64_t col_lane, src, int storage, int64_t group):
+    cdef const _problem.Problem *g = <const _problem.Problem *> PyBytes_AS_STRING(problem)
+    return _patches.patches(g, _problem.row_lanes(g) + row_lane, _problem.col_lanes(g) + col_lane, bytes_of(src), storage, group)
+
+
+def pack_pixels(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
+    cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
+    _patches.pack_pixels(&p, first, count, slot, slots, reals_of(dst), ld)
+
+
+def pack_slots(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
+    cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
+    _patches.pack_slots(&p, first, count, slot, slots, reals_of(dst), ld)

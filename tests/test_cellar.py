@@ -1,0 +1,436 @@
+"""The inline code that the kernels share and no function exposes, compiled here with the kernels' own flags."""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import sysconfig
+from contextlib import contextmanager
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from Cython.Build import cythonize
+from setuptools import Distribution, Extension
+from setuptools.command.build_ext import build_ext
+
+from gradops._arrays import STORAGE
+from gradops._geometry import attributes, plan
+from gradops._problem import Lane
+from gradops._problem import Problem as Packed
+from gradops.testing import LEVELS, OPS, Problem, dtype_named, random_integers, runnable
+
+REPOSITORY = Path(__file__).parent.parent
+KERNELS = REPOSITORY / "src" / "gradops" / "_kernels"
+PROBE = Path(__file__).with_name("cellar_probe.pyx")
+pytestmark = pytest.mark.skipif(not KERNELS.is_dir(), reason="the tests do not lie in a checkout with its sources")
+
+PRECISIONS = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64"}
+REALS = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+every_storage = pytest.mark.parametrize("storage", PRECISIONS)
+every_half = pytest.mark.parametrize("storage", ["float16", "bfloat16"])
+every_real = pytest.mark.parametrize("storage", ["float32", "float64"])
+
+GUARD, MARGIN = 99, 40
+
+
+def cmake(command):
+    """List the arguments of each call of a command in the project's own CMake files."""
+    files = (REPOSITORY / "CMakeLists.txt", REPOSITORY / "cmake" / "GradopsKernels.cmake")
+    text = re.sub(r"#.*", "", "\n".join(path.read_text() for path in files))
+    return [shlex.split(call) for call in re.findall(rf'\b{command}\(((?:[^()"]|"[^"]*")*)\)', text)]
+
+
+def flags(precision, level):
+    """Give the kernels' compiler options."""
+    (common,) = [rest for name, *rest in cmake("set") if name == "GRADOPS_FLAGS"]
+    (selecting,) = [rest for name, *rest in cmake("gradops_level") if name == level]
+    ((_, _, *definitions),) = cmake("target_compile_definitions")
+    return [*common, "-g0", *selecting, *(f"-D{name}" for name in (*definitions, f"GRADOPS_REAL_{precision}"))]
+
+
+def loaded(path):
+    spec = importlib.util.spec_from_file_location(PROBE.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def probes(tmp_path_factory):
+    """Builds of the probe by precision and level: transpiled once, compiled side by side."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no C compiler {compiler!r} to compile {PROBE.name} with")
+    folder = tmp_path_factory.mktemp("cellar")
+    (transpiled,) = cythonize(str(PROBE), include_path=[str(KERNELS)], build_dir=str(folder), quiet=True)
+    builds = {}
+    for precision, level in product(REALS, filter(runnable, LEVELS)):
+        source = folder / f"{precision}_{level}.c"
+        shutil.copy(transpiled.sources[0], source)
+        builds[precision, level] = Extension(
+            f"{source.stem}.{PROBE.stem}",
+            [str(source)],
+            include_dirs=[str(KERNELS)],
+            extra_compile_args=flags(precision, level),
+        )
+    command = build_ext(Distribution({"ext_modules": list(builds.values())}))
+    command.build_lib = command.build_temp = str(folder)
+    command.parallel = True
+    command.ensure_finalized()
+    command.run()
+    return {build: loaded(command.get_ext_fullpath(extension.name)) for build, extension in builds.items()}
+
+
+@pytest.fixture
+def probe(probes, storage, level):
+    """The build that kernels of this storage and level are."""
+    return probes[PRECISIONS[storage], level]
+
+
+def real_of(storage):
+    return REALS[PRECISIONS[storage]]
+
+
+def lattice(rows, cols, row, col):
+    """Give the offsets of a strided block."""
+    return row * np.arange(rows)[:, None] + col * np.arange(cols)
+
+
+@contextmanager
+def only(offsets, values, dtype, label):
+    """Lend memory to write to: in the end the values must be at the offsets and nothing else anywhere around."""
+    memory = np.full(MARGIN + offsets.max(initial=0) + 1 + MARGIN, GUARD, dtype)
+    expected = memory.copy()
+    expected[MARGIN + offsets] = values
+    yield memory[MARGIN:]
+    assert np.array_equal(memory, expected), label
+
+
+def integers(shape, dtype, seed=0):
+    return np.random.default_rng(seed).integers(-90, 90, shape).astype(dtype)
+
+
+# Conversion
+
+
+@cache
+def halves(storage):
+    return np.arange(2**16, dtype=np.uint16).view(dtype_named(storage))
+
+
+@cache
+@np.errstate(all="ignore")
+def floats(storage):
+    """Every half, every midpoint of two, their neighbours in float32, any million bit patterns; both signs."""
+    steps = np.arange(2**15, dtype=np.uint16).view(dtype_named(storage))
+    steps = steps[np.isfinite(steps)].astype(np.float64)
+    steps = np.append(steps, 2 * steps[-1] - steps[-2])
+    exact = np.concatenate([steps, (steps[1:] + steps[:-1]) / 2, [np.inf]]).astype(np.float32)
+    beside = exact.view(np.uint32)[:, None] + np.array([-1, 0, 1]).astype(np.uint32)
+    positive = np.concatenate([beside.ravel(), np.random.default_rng(0).integers(2**31, size=10**6, dtype=np.uint32)])
+    return np.concatenate([positive, positive | np.uint32(2**31)]).view(np.float32)
+
+
+@np.errstate(all="ignore")
+def cast(src, dtype):
+    return src.astype(dtype)
+
+
+@np.errstate(all="ignore")
+def assert_same_bits(got, expected, label=""):
+    """NaN is as good as any other NaN."""
+    unsigned = np.dtype(f"u{got.itemsize}")
+    same = (got.view(unsigned) == expected.view(unsigned)) | (np.isnan(got) & np.isnan(expected))
+    assert same.all(), (label, np.flatnonzero(~same)[:5])
+
+
+CONVERSIONS = {
+    "widened": (
+        halves,
+        lambda storage: np.float32,
+        lambda probe, code, src, dst: probe.widen(code, src, src.size, dst),
+        lambda probe, code, src, dst: probe.widen_strided(code, src, 1, src.size, dst),
+    ),
+    "narrowed": (
+        floats,
+        dtype_named,
+        lambda probe, code, src, dst: probe.narrow(code, src, src.size, dst),
+        lambda probe, code, src, dst: probe.narrow_strided(code, src, src.size, dst, 1),
+    ),
+}
+every_conversion = pytest.mark.parametrize("conversion", CONVERSIONS)
+
+
+@every_half
+@every_conversion
+def test_numbers_are_converted_as_by_numpy(probe, storage, conversion):
+    make, dtype_of, *ways = CONVERSIONS[conversion]
+    src = make(storage)
+    expected = cast(src, dtype_of(storage))
+    for convert in ways:
+        got = np.zeros_like(expected)
+        convert(probe, STORAGE[storage], src, got)
+        assert_same_bits(got, expected)
+
+
+@every_half
+@every_conversion
+def test_conversion_is_the_same_at_every_length_and_offset(probe, storage, conversion):
+    make, dtype_of, convert, _ = CONVERSIONS[conversion]
+    src = np.random.default_rng(0).choice(make(storage), 100)
+    src = src[~np.isnan(cast(src, np.float32))]
+    for n, start in product(range(71), range(4)):
+        part, here = src[start : start + n], start + np.arange(n)
+        with only(here, cast(part, dtype_of(storage)), dtype_of(storage), (n, start)) as dst:
+            convert(probe, STORAGE[storage], part, dst[start:])
+
+
+@every_half
+def test_what_is_widened_is_narrowed_to_itself(probe, storage):
+    wide, got = np.zeros(2**16, np.float32), np.zeros_like(halves(storage))
+    probe.widen(STORAGE[storage], halves(storage), wide.size, wide)
+    probe.narrow(STORAGE[storage], wide, wide.size, got)
+    assert_same_bits(got, halves(storage))
+
+
+@every_half
+@pytest.mark.parametrize("sign", [1, -1])
+def test_overflow_is_infinity_and_underflow_a_signed_zero(probe, storage, sign):
+    info = ml_dtypes.finfo(dtype_named(storage))
+    largest, least = float(info.max), float(info.smallest_subnormal)
+    ties = np.array([(largest + 2.0**info.maxexp) / 2, least / 2], np.float32)
+    src = sign * np.append(ties, np.nextafter(ties, np.float32([0, 1])))
+    got = np.zeros(4, dtype_named(storage))
+    probe.narrow(STORAGE[storage], src, 4, got)
+    assert_same_bits(got, (sign * np.array([np.inf, 0, largest, least])).astype(got.dtype))
+
+
+# Moving
+
+
+@every_real
+def test_copy_and_clear_touch_exactly_their_extent(probe, storage):
+    for n, start in product(range(3 * probe.SIZES["VL"] + 6), range(4)):
+        src, here = integers(start + n, storage)[start:], start + np.arange(n)
+        with only(here, src, storage, ("copy", n, start)) as dst:
+            probe.copy(src, n, dst[start:])
+        with only(here, 0, storage, ("clear", n, start)) as dst:
+            probe.clear(dst[start:], n)
+
+
+@every_real
+def test_transpose_swaps_rows_and_columns(probe, storage):
+    size = probe.SIZES["VL"]
+    for src_ld, dst_ld in product((size, size + 1, 3 * size), repeat=2):
+        src = integers((size, src_ld), storage)
+        with only(lattice(size, size, dst_ld, 1), src[:, :size].T, storage, (src_ld, dst_ld)) as dst:
+            probe.transpose(src, src_ld, dst, dst_ld)
+
+
+BLOCKS = {
+    "contiguous rows": lambda rows, cols: (cols + 3, 1),
+    "contiguous columns": lambda rows, cols: (1, rows + 3),
+    "strided rows": lambda rows, cols: (2 * cols + 1, 2),
+    "strided columns": lambda rows, cols: (3, 3 * rows + 2),
+}
+
+
+@every_storage
+@pytest.mark.parametrize("strides", BLOCKS)
+def test_blocks_are_widened_and_narrowed_whatever_their_strides(probe, storage, strides):
+    code, dtype, real = STORAGE[storage], dtype_named(storage), real_of(storage)
+    for rows, cols in product(range(2 * probe.SIZES["VL"] + 4), repeat=2):
+        steps, ld = BLOCKS[strides](rows, cols), cols + 2
+        outside, inside = lattice(rows, cols, *steps), lattice(rows, cols, ld, 1)
+        stored, reals = (integers(at.max(initial=0) + 1, real) for at in (outside, inside))
+        with only(inside, stored[outside], real, (rows, cols)) as dst:
+            probe.widen_block(code, stored.astype(dtype), *steps, rows, cols, dst, ld)
+        with only(outside, reals[inside], dtype, (rows, cols)) as dst:
+            probe.narrow_block(code, reals, ld, rows, cols, dst, *steps)
+
+
+LINES = [  # count, lanes per multiplier, multipliers, step of a pixel, step of a channel
+    (count, channels, repeat, *steps)
+    for count in (0, 1, 2, 5, 19)
+    for channels, repeat in [(1, 1), (3, 1), (16, 1), (37, 1), (64, 1), (1, 2), (7, 3), (16, 4), (1, 64)]
+    for steps in [(channels, 1), (channels + 3, 1), (1, 23), (3, 60)]
+]
+
+
+@every_storage
+def test_lines_are_packed_into_vectors_of_lanes(probe, storage):
+    size = probe.SIZES["VL"]
+    for count, channels, repeat, step, channel_step in LINES:
+        src = integers(19 * step + channels * channel_step, dtype_named(storage))
+        lanes, plane = channels * repeat, count * size + 3
+        i, lane = np.indices((count, -(-lanes // size) * size), sparse=True)
+        values = src[i * step + np.minimum(lane // repeat, channels - 1) * channel_step]
+        here, label = lane // size * plane + i * size + lane % size, (count, channels, repeat, step, channel_step)
+        with only(here, np.where(lane < lanes, values, 0), real_of(storage), label) as dst:
+            probe.pack_line(STORAGE[storage], src, step, channel_step, count, lanes, repeat, dst, plane)
+
+
+# Arithmetic
+
+
+@every_real
+def test_all_finite_finds_infinity_and_nan_wherever_they_are(probe, storage):
+    info = np.finfo(storage)
+    harmless = np.array([info.max, -info.max, info.smallest_subnormal, -0.0, 1], storage)
+    for n in range(3 * probe.SIZES["VL"] + 2):
+        src = np.resize(harmless, n + 2)
+        src[[0, -1]] = np.nan
+        assert probe.all_finite(src[1:], n), n
+        for at, bad in product(range(1, n + 1), (np.inf, -np.inf, np.nan)):
+            src[at], before = bad, src[at]
+            assert not probe.all_finite(src[1:], n), (n, at, bad)
+            src[at] = before
+
+
+@every_storage
+@pytest.mark.parametrize("spans", [1, 2, 5])
+def test_partial_sums_are_added_span_by_span(probe, storage, spans):
+    partials, size = integers((spans, 70), real_of(storage)), 70
+    for first, count in [(0, 70), (3, 64), (69, 1), (17, 0)]:
+        here, label = first + np.arange(count), (first, count)
+        with only(here, partials.sum(axis=0)[here], dtype_named(storage), label) as out:
+            assert probe.add_partials(partials.copy(), spans, size, first, count, STORAGE[storage], out), label
+
+
+@every_real
+def test_partial_sums_tell_whether_they_are_finite(probe, storage):
+    size, out = 37, np.zeros(37, storage)
+    for at in range(size):
+        partials = np.ones((2, size), storage)
+        partials[:, at] = np.finfo(storage).max
+        assert not probe.add_partials(partials, 2, size, 0, size, STORAGE[storage], out), at
+
+
+@every_real
+def test_parts_are_contiguous_and_differ_by_at_most_one(probe):
+    for total, parts in product((0, 1, 2, 5, 13, 14, 15, 100, 2**40 + 7), range(1, 20)):
+        ends = [probe.part(total, index, parts) for index in range(parts + 1)]
+        sizes = np.diff(ends)
+        assert (ends[0], ends[-1]) == (0, total)
+        assert sizes.min() >= 0
+        assert sizes.max() - sizes.min() <= 1
+
+
+@every_real
+def test_rounding_up(probe, storage):
+    for count in (0, 1, 15, 16, 17, 2**40 + 1):
+        assert probe.padded(count) * np.dtype(storage).itemsize % 64 == 0
+        assert 0 <= probe.padded(count) - count < 16
+        for unit in (1, 2, 7, 16):
+            assert probe.divide_up(count, unit) == -(-count // unit)
+
+
+@every_real
+@pytest.mark.parametrize("by_column", [False, True], ids=["by_row", "by_column"])
+@pytest.mark.parametrize("packed", [False, True], ids=["wide", "packed"])
+def test_product_of_blocks_is_exact_and_stays_inside(probe, storage, by_column, packed):
+    most_rows, most_cols = 2 * probe.SIZES["MR"] + 1, 2 * probe.SIZES["NR"] + 1
+    for depth, cols in product((0, 1, 2, probe.SIZES["KC"]), range(1, most_cols + 1)):
+        a, b = integers((most_rows, depth), storage), integers((depth, cols), storage, seed=1)
+        b = np.pad(b, ((0, 0), (0, -cols % probe.SIZES["NR"])))
+        a_panel = leading(a.T if by_column else a, probe.SIZES["LD"])
+        b_panel, ldb, panel = panels(b, probe.SIZES["NR"], packed)
+        exact, ldc = a @ b, b.shape[1] + 3
+        for rows, add in product(range(1, most_rows + 1), (False, True)):
+            here, label = lattice(rows, b.shape[1], ldc, 1), (rows, cols, depth, add)
+            with only(here, exact[:rows] + GUARD * add, storage, label) as c:
+                probe.gemm_block(by_column, rows, cols, depth, a_panel, b_panel, ldb, panel, c, ldc, add)
+
+
+def leading(matrix, ld):
+    """Rows `ld` apart, with NaN between them."""
+    rows = np.full((matrix.shape[0], ld), np.nan, matrix.dtype)
+    rows[:, : matrix.shape[1]] = matrix
+    return rows
+
+
+def panels(b, width, packed):
+    """Give b in panels of `width` columns, one after another or side by side, with ldb and the distance of panels."""
+    if packed:
+        return np.vstack(np.hsplit(b, b.shape[1] // width)), width, b.shape[0] * width
+    return leading(b, b.shape[1] + 5), b.shape[1] + 5, width
+
+
+# Patches
+
+PATCHES = [
+    ("conv2d", "n2h5w6c3k2r3s2_same_nhwc"),
+    ("conv2d", "n2h9w8c4k3r3s3_u2x3_p2.1.0.4_nhwc"),
+    ("conv2d", "n1h6w9c3k2r2s3_u1x2_d2x2_same_nhwc"),
+    ("conv2d", "n2h8w7c6k4r2s3_u3x2_d2x1_g2_p1.2.3.0_nhwc"),
+    ("conv2d", "n2h7w9c6k4r3s3_u1x2_d2x1_g2_same_nchw"),
+    ("conv2d", "n1h5w40c35k2r1s2_nchw"),
+    ("conv2d", "n1h2w3c2k2r3s5_d4x3_p6.3.7.9_nhwc"),
+    ("conv2d", "n1h2w3c2k2r3s5_u2x1_d4x3_p6.3.7.9_nchw"),
+    ("conv2d_backprop_input", "n2h7w6c3k5r3s4_same_nhwc"),
+    ("conv2d_backprop_input", "n1h11w9c2k4r4s3_u2x3_p1.2.0.1_nhwc"),
+    ("conv2d_backprop_input", "n2h13w12c4k6r3s4_u4x2_d6x3_g2_p7.5.2.8_nchw"),
+    ("conv2d_backprop_input", "n1h9w30c2k20r2s3_u5x1_d1x2_same_nchw"),
+]
+
+
+def planned(op, problem):
+    dy = None if op == "conv2d" else problem.output_shape
+    given = attributes(**{"explicit_paddings": ()} | problem.attributes)
+    return plan(op, problem.input_shape, problem.filter_shape, dy, given)
+
+
+def unpacked(problem):
+    """Give the fields of a packed problem and its lanes."""
+    fields = np.frombuffer(problem, np.int64).tolist()
+    head = Packed(*fields[: len(Packed._fields)])
+    lanes = [Lane(*lane) for lane in np.reshape(fields[len(head) :], (-1, len(Lane._fields))).tolist()]
+    return head, lanes[: head.row_lanes], lanes[head.row_lanes :]
+
+
+def patch_matrix(head, row, col, image, group):
+    """By definition: [pixel, slot], where slots are (tap row, tap column, channel of the group)."""
+    shape = (head.images, row.count, col.count, row.taps, col.taps, head.src_channels)
+    n, u, v, i, j, c = np.indices(shape, sparse=True)
+    y = row.src_start + row.src_unit * (row.z_step * u + row.tap_step * i)
+    x = col.src_start + col.src_unit * (col.z_step * v + col.tap_step * j)
+    inside = (y >= 0) & (y < head.src_rows) & (x >= 0) & (x < head.src_cols)
+    values = image[n, np.where(inside, y, 0), np.where(inside, x, 0), group * head.src_channels + c]
+    return np.where(inside, values, 0).reshape(np.prod(shape[:3]), np.prod(shape[3:]))
+
+
+def blocks(shape, seed):
+    """Give the whole of a matrix and some blocks of it, as (first, count) of rows and of columns."""
+    rng = np.random.default_rng(seed)
+    yield 0, shape[0], 0, shape[1]
+    for _ in range(12):
+        yield tuple(int(x) for size in shape for x in _span(rng, size))
+
+
+def _span(rng, size):
+    first, last = np.sort(rng.integers(size, size=2))
+    return first, last + 1 - first
+
+
+@every_storage
+@pytest.mark.parametrize(("op", "name"), PATCHES, ids=["-".join(row) for row in PATCHES])
+@pytest.mark.parametrize("kind", ["problem", "unpadded_problem"])
+def test_patches_are_packed_by_pixel_and_by_slot(probe, storage, op, name, kind):
+    problem = Problem.parse(name)
+    packed = getattr(planned(op, problem), kind)
+    head, row_lanes, col_lanes = unpacked(packed)
+    (image,) = random_integers([OPS[op].shapes(problem)[op != "conv2d"]], dtype_named(storage), seed=3)
+    nhwc = image if problem.layout == "NHWC" else image.transpose(0, 2, 3, 1)
+    for (r, row), (s, col), group in product(enumerate(row_lanes), enumerate(col_lanes), range(head.groups)):
+        matrix = patch_matrix(head, row, col, nhwc, group)
+        for first, count, slot, slots in blocks(matrix.shape, seed=r + s):
+            values = matrix[first : first + count, slot : slot + slots]
+            for pack, wanted in (probe.pack_pixels, values), (probe.pack_slots, values.T):
+                ld, label = wanted.shape[1] + 3, (row, col, group, first, count, slot, slots)
+                with only(lattice(*wanted.shape, ld, 1), wanted, real_of(storage), label) as dst:
+                    pack(packed, r, s, STORAGE[storage], image, group, first, count, slot, slots, dst, ld)

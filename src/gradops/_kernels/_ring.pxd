@@ -89,9 +89,10 @@ cdef inline int64_t chunk_width(const Lane *col, int64_t pixels) noexcept nogil:
     return col.z_step * (pixels - 1) + col.tap_step * (col.taps - 1) + 1
 
 
-cdef inline int64_t chunk_pixels(const Lane *col) noexcept nogil:
-    """Pixels of a row that are computed at a time: as many as WIDTH columns serve, at least one."""
-    return smaller(larger((WIDTH - chunk_width(col, 1)) // col.z_step + 1, 1), col.count)
+cdef inline int64_t chunk_pixels(const Problem *g, const Lane *col) noexcept nogil:
+    """Pixels of a row that are computed at a time: as many as WIDTH columns serve, or fewer under a high filter; at least one."""
+    cdef int64_t width = smaller(WIDTH, RING // (g.filter_rows * VL)) - chunk_width(col, 1)
+    return smaller(width // col.z_step + 1 if width > 0 else 1, col.count)
 
 
 cdef inline bint is_direct(const Problem *g, int storage, int64_t lanes) noexcept nogil:
@@ -115,8 +116,8 @@ cdef inline Blocking blocking(const Problem *g, const Lane *rows, const Lane *co
     for i in range(g.row_lanes):
         taps = larger(taps, rows[i].taps)
     for i in range(g.col_lanes):
-        k.pixels = larger(k.pixels, chunk_pixels(cols + i))
-        width = larger(width, chunk_width(cols + i, chunk_pixels(cols + i)))
+        k.pixels = larger(k.pixels, chunk_pixels(g, cols + i))
+        width = larger(width, chunk_width(cols + i, chunk_pixels(g, cols + i)))
     k.multiplier = g.src_channels * g.dst_channels
     k.total = g.groups * k.multiplier
     k.lanes = LANES

@@ -176,14 +176,14 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
             b.col = col_lanes(g) + j
             first = 0
             while first < b.col.count:
-                pixels = smaller(chunk_pixels(b.col), b.col.count - first)
+                pixels = smaller(chunk_pixels(g, b.col), b.col.count - first)
                 gather_chunk(w, &b, span, first, pixels, dst, filter, scratch)
                 first += pixels
 
 
 cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t i
-    for i in prange(w.g.images * w.spans * w.blocks, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    for i in prange(w.g.images * w.spans * w.blocks, num_threads=threads, schedule="static", use_threads_if=threads > 1):
         gather_block(w, i, scratch + threadid() * scratch_size)
 
 

@@ -143,7 +143,7 @@ cdef void reduce_part(const Reduce *w, Block *b, int64_t lane, int64_t n, int64_
             b.col = col_lanes(g) + j
             first = 0
             while first < b.col.count:
-                pixels = smaller(chunk_pixels(b.col), b.col.count - first)
+                pixels = smaller(chunk_pixels(g, b.col), b.col.count - first)
                 reduce_chunk(w, b, index, dy, first, pixels, sums, scratch)
                 first += pixels
 
@@ -176,7 +176,7 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
 
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t i
-    for i in prange(w.spans * w.blocks, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    for i in prange(w.spans * w.blocks, num_threads=threads, schedule="static", use_threads_if=threads > 1):
         reduce_block(w, i, scratch + threadid() * scratch_size)
 
 

@@ -27,7 +27,7 @@ ctypedef fused total:                                   # what a storage type is
 
 cdef enum:
     INT32 = 4                                           # as in gradops._arrays.STORAGE
-    PARALLEL = 32768                                    # values of x and y from which on 2 threads gain, on a Zen 5
+    PARALLEL = 32768                                    # values of x and y from which on 2 threads gain, on a Zen 4
 
 
 cdef struct Gather:

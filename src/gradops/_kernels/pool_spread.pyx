@@ -25,7 +25,7 @@ cdef enum:
     INT32 = 4                                           # as in gradops._arrays.STORAGE
     INT64 = 5
     CHUNK = 256                                         # values rounded at a time on their way to 16 bits
-    PARALLEL = 16384                                    # values of dx and dy from which on 2 threads gain, on a Zen 5
+    PARALLEL = 16384                                    # values of dx and dy from which on 2 threads gain, on a Zen 4
 
 cdef double TWO_63 = 9223372036854775808.0
 

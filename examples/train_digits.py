@@ -309,7 +309,7 @@ def parse_options():
     parser.add_argument("--epochs", type=whole_number(1), default=30, help="passes over the training images")
     parser.add_argument("--batch-size", type=whole_number(1), default=64, help="images per step")
     parser.add_argument("--seed", type=whole_number(0), default=3, help="seed of the split and of training")
-    parser.add_argument("--threads", type=whole_number(1), default=1, help="threads of gradops and of NumPy's BLAS")
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="threads of gradops")
     parser.add_argument("--output", type=Path, default=Path("train_digits.png"), help="where to write the picture")
     options = parser.parse_args()
     if options.dtype == "bfloat16":
@@ -324,7 +324,7 @@ def parse_options():
 def main():
     options, console = parse_options(), Console()
     gradops.set_num_threads(options.threads)
-    threadpool_limits(options.threads, "blas")
+    threadpool_limits(1, "blas")  # its idle threads spin, and would keep those of gradops waiting
     data, random = digits(options.seed), np.random.default_rng(options.seed)
     network = Network(random, options.dtype, options.layout)
     threads = f"{options.threads} thread{'s' * (options.threads > 1)}"

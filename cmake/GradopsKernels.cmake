@@ -9,8 +9,9 @@ set(GRADOPS_KERNELS_DIR "${CMAKE_CURRENT_SOURCE_DIR}/src/gradops/_kernels")
 set(GRADOPS_LEVELS "")
 
 # -ffp-contract=fast: an ISO -std= would silently give no FMA at all. -fno-math-errno: inline square roots and conversions.
-set(GRADOPS_FLAGS -O3 -fno-tree-loop-distribute-patterns -ffp-contract=fast -fno-math-errno -fno-trapping-math -fvisibility=hidden -Wall -Wno-psabi
-    -Wno-unused-function)
+# -fno-tree-loop-distribute-patterns: short copies and clears stay loops instead of becoming calls of memcpy and memset.
+set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-tree-loop-distribute-patterns
+    -fvisibility=hidden -Wall -Wno-psabi -Wno-unused-function)
 
 macro(gradops_level name)
   list(APPEND GRADOPS_LEVELS ${name})

@@ -11,7 +11,7 @@ from _storage cimport real, VL, REAL_STORAGE, item_size, clear, copy, widen_bloc
 cdef enum:
     LANES = 64                                          # of a block, at most
     WIDTH = 512                                         # packed columns of a row, unless one pixel's taps span more
-    RING = 64 * 1024                                   # reals of a ring: blocks get narrower, down to one vector, to fit
+    RING = 64 * 1024                                    # reals of a ring: blocks get narrower, down to one vector, to fit
 
 
 cdef struct Block:

@@ -99,9 +99,9 @@ static inline void copy(const real *src, int64_t n, real *dst) {
 
 /* dst[0:n] = 0 */
 static inline void clear(real *dst, int64_t n) {
-    int64_t i = 0;
-    for (; i + VL <= n; i += VL) store(dst + i, zero());
-    for (; i < n; i++) dst[i] = 0;
+    int64_t vectors = n / VL;
+    for (int64_t i = 0; i < vectors; i++) store(dst + i * VL, zero());
+    for (int64_t i = 0; i < n % VL; i++) dst[vectors * VL + i] = 0;
 }
 
 /* Whether src[0:n] holds neither infinity nor NaN: zero times anything else is zero. */

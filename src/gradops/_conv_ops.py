@@ -399,9 +399,14 @@ def depthwise_conv2d_native_backprop_input(
     --------
     depthwise_conv2d_native, depthwise_conv2d_native_backprop_filter
 
-    Examples -------- >>> import numpy as np >>> import gradops >>> filter = np.array([[1, 10], [100, 1000]],
-    np.float32).reshape(1, 1, 2, 2) >>> gradops.depthwise_conv2d_native_backprop_input((1, 1, 1, 2), filter, np.ones((1,
-    1, 1, 4), np.float32), 1, "SAME") array([[[[  11., 1100.]]]], dtype=float32)
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import gradops
+    >>> filter = np.array([[1, 10], [100, 1000]], np.float32).reshape(1, 1, 2, 2)
+    >>> ones = np.ones((1, 1, 1, 4), np.float32)
+    >>> gradops.depthwise_conv2d_native_backprop_input((1, 1, 1, 2), filter, ones, 1, "SAME")
+    array([[[[  11., 1100.]]]], dtype=float32)
     """
     given = attributes(strides, padding, explicit_paddings, data_format, dilations)
     shape = sizes("input_sizes", input_sizes)

@@ -44,7 +44,7 @@ def test_public_functions_show_an_example(name):
 def test_docstrings_describe_every_parameter(name):
     text = inspect.getdoc(FUNCTIONS[name])
     for parameter in inspect.signature(FUNCTIONS[name]).parameters:
-        assert re.search(rf"^(\w+, )*{parameter}(, \w+)*( : .*)?\n    \S", text, re.MULTILINE), parameter
+        assert re.search(rf"^\*?(\w+, )*{parameter}(, \w+)*( : .*)?\n    \S", text, re.MULTILINE), parameter
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name.startswith("gradops.raw_ops.")])

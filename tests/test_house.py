@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,7 +19,8 @@ CHECKOUT = pytest.mark.skipif(
 
 # What each file may import besides the standard library; nobody imports from a higher floor.
 MAY_IMPORT = {
-    "__init__": {"raw_ops", "_config", "_conv_ops", "_pool_ops", "_threads", "_version"},
+    "__init__": {"raw_ops", "_config", "_conv_ops", "_pool_ops", "_threads", "_version", "_bench"},  # _bench: late
+    "__main__": {"_bench.cli"},
     "_version": set(),
     "raw_ops": {"numpy", "_arrays", "_conv_ops", "_pool_ops", "_geometry", "_values"},
     "_config": {"numpy", "_dispatch", "_threads", "_version"},
@@ -34,6 +36,25 @@ MAY_IMPORT = {
     "_dispatch": {"_kernels.runtime"},
 }
 TESTING_MAY_IMPORT = {"numpy", "ml_dtypes", "gradops", "_dispatch"}
+# The same for _bench/, whose files are named without the folder; testing stands for all of it.
+BENCH_MAY_IMPORT = {
+    "__init__": {"cli"},
+    "problems": {"numpy", "testing"},
+    "suites": {"problems"},
+    "roof": {"numpy", "_dispatch", "_threads"},
+    "runner": {"numpy", "testing", "problems", "roof"},
+    "peers": {"numpy", "testing", "runner", "torch", "tensorflow", "jax"},
+    "table": {"rich", "runner"},
+    "report": {"gradops", "roof", "runner"},
+    "plot": {"matplotlib"},
+    "selftest": {"testing"},
+    "cli": {
+        "gradops", "testing", "_dispatch", "_threads",
+        "problems", "suites", "roof", "runner", "peers", "table", "report", "plot", "selftest",
+    },
+}  # fmt: skip
+MEASURING = {"roof_f32", "roof_f64"}
+"""The kernels that serve `gradops bench` and no op."""
 
 
 def imports(path):
@@ -88,6 +109,19 @@ def test_testing_imports_the_public_package_and_the_dispatcher(path):
     assert imports(path) - own <= TESTING_MAY_IMPORT
 
 
+@pytest.mark.parametrize("path", sorted((SOURCES / "_bench").glob("*.py")), ids=lambda path: path.stem)
+def test_bench_imports_what_its_row_permits(path):
+    found = {re.sub(r"^testing\..*", "testing", name.removeprefix("_bench.")) for name in imports(path)}
+    assert path.stem in BENCH_MAY_IMPORT, f"give {path.name} a row in BENCH_MAY_IMPORT"
+    assert found <= BENCH_MAY_IMPORT[path.stem]
+
+
+def test_peers_and_extras_are_imported_where_they_are_used():
+    late = {"torch", "tensorflow", "jax", "rich", "matplotlib", "ml_dtypes"}
+    code = f"import gradops._bench.cli, sys; print({late!r} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "set()\n"
+
+
 def test_only_the_dispatcher_loads_kernels():
     mentioning = {path.name for path in python_files() if re.search(r"import_module|__import__", path.read_text())}
     assert mentioning == {"_dispatch.py"}
@@ -95,11 +129,9 @@ def test_only_the_dispatcher_loads_kernels():
 
 
 def test_importing_gradops_imports_no_framework_and_no_kernel():
-    import subprocess
-
     code = "import gradops, sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert not {"torch", "jax", "tensorflow", "ml_dtypes", "scipy", "gradops.testing"} & set(modules)
+    assert not {"torch", "jax", "tensorflow", "ml_dtypes", "scipy", "gradops.testing", "gradops._bench"} & set(modules)
     assert [name for name in modules if name.startswith("gradops._kernels.")] in ([], ["gradops._kernels.runtime"])
 
 
@@ -140,13 +172,13 @@ def test_kernels_are_built_and_belong_to_an_op(path):
     if path.stem == "runtime":
         assert "gradops_runtime(runtime)" in (REPOSITORY / "CMakeLists.txt").read_text()
         return
-    assert stems_of(path) <= {stem for op in OPS.values() for stem in op.stems}
+    assert stems_of(path) <= MEASURING | {stem for op in OPS.values() for stem in op.stems}
 
 
 @CHECKOUT
 def test_ops_name_no_kernel_that_is_not_built():
     built = {stem for path in kernel_sources() if path.stem != "runtime" for stem in stems_of(path)}
-    assert {stem for op in OPS.values() for stem in op.stems} == built
+    assert {stem for op in OPS.values() for stem in op.stems} | MEASURING == built
 
 
 @CHECKOUT

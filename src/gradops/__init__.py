@@ -13,7 +13,7 @@ op                                      gradients
 ======================================  ============================================================
 
 `set_num_threads`, `get_num_threads` and `num_threads` say how many threads run them, `show_config` shows what they run
-on.
+on, ``bench()`` how fast.
 """
 
 from gradops import raw_ops
@@ -32,6 +32,7 @@ from gradops._version import __version__
 
 __all__ = [
     "__version__",
+    "bench",
     "conv2d",
     "conv2d_backprop_filter",
     "conv2d_backprop_input",
@@ -46,3 +47,28 @@ __all__ = [
     "set_num_threads",
     "show_config",
 ]
+
+
+def bench(*what: str, budget: float = 30.0) -> None:
+    """Print a table of how fast gradops runs here, as ``gradops bench`` does on the command line.
+
+    Parameters
+    ----------
+    *what : str
+        Suites, such as "resnet50", or problems, such as "mb8ic64ih56oc64oh56kh3ph1"; by default a quick selection.
+    budget : float, optional
+        Seconds for all rows together.
+
+    Raises
+    ------
+    ValueError
+        If a suite is unknown, a problem cannot be read, or the package rich, which draws the table, is not installed.
+
+    Examples
+    --------
+    >>> import gradops
+    >>> gradops.bench("mb1ic4ih5oc4oh5kh3ph1", budget=0.1)  # doctest: +SKIP
+    """
+    from gradops._bench import bench as run
+
+    run(*what, budget=budget)

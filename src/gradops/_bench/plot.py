@@ -1,0 +1,138 @@
+"""Pictures of results: the roofline, networks beside every peer, scaling over threads. Needs matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+_SIZE = (9.0, 4.8)
+_DPI = 150
+_COLOURS = ("#0b6e99", "#e07b39", "#4f9d4f", "#9b59b6", "#c0392b", "#7f8c8d", "#d4ac0d", "#1a1a6e")
+_SAME_IN_SCALING = ("suite", "problem", "op", "layout", "dtype", "isa")
+
+
+def pictures(documents: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    """Draw what the results permit, and return the files.
+
+    Parameters
+    ----------
+    documents : sequence of dict
+        As `gradops._bench.report` describes them. Scaling needs several, of different numbers of threads; the other pictures
+        show the last.
+    folder : Path
+        It must exist.
+    """
+    drawn = [
+        ("roofline.png", roofline(documents[-1])),
+        ("networks.png", networks(documents[-1])),
+        ("threads.png", scaling(documents)),
+    ]
+    return list(starmap(_saved, ((folder / name, figure) for name, figure in drawn if figure is not None)))
+
+
+def _saved(path: Path, figure: Figure) -> Path:
+    figure.savefig(path, dpi=_DPI, bbox_inches="tight")
+    return path
+
+
+def _axes(title: str, document: Mapping[str, Any]) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=_SIZE)
+    axes = figure.subplots()
+    machine, config = document["machine"]["cpu"], document["config"]
+    axes.set_title(f"{title}\n{machine}, {config.get('threads')} threads, {document['created'][:10]}", fontsize=11)
+    axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def roofline(document: Mapping[str, Any]) -> Figure | None:
+    """Draw operations a second over operations per byte: a point per row, the roof of each dtype above them."""
+    rows = [row for row in document["rows"] if row["gflops"]]
+    if not rows:
+        return None
+    figure, axes = _axes("gradops below the roof", document)
+    intensities = [row["flops"] / row["bytes"] for row in rows]
+    ends = min(intensities) / 2, max(intensities) * 2
+    xs = [ends[0] * (ends[1] / ends[0]) ** (i / 200) for i in range(201)]
+    for dtype, roof in document["roofs"].items():
+        bandwidth = max(roof["read"], roof["copy"])
+        axes.plot(xs, [min(roof["gflops"], bandwidth * x) for x in xs], color="black", lw=1.2)
+        axes.annotate(dtype, (xs[-1], min(roof["gflops"], bandwidth * xs[-1])), ha="right", va="bottom", fontsize=9)
+    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row, intensity in zip(rows, intensities, strict=True):
+        points[row["op"]].append((intensity, row["gflops"]))
+    for colour, (op, found) in zip(_COLOURS, points.items(), strict=False):
+        across, up = zip(*found, strict=True)
+        axes.scatter(across, up, s=22, alpha=0.8, label=op, color=colour)
+    axes.set(xscale="log", yscale="log", xlabel="operations per compulsory byte", ylabel="GFLOP/s")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def networks(document: Mapping[str, Any]) -> Figure | None:
+    """Draw each peer's time for the layers of each network over gradops', on the rows that both ran."""
+    suites: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in document["rows"]:
+        suites[row["suite"] or "problems"].append(row)
+    peers = list(dict.fromkeys(name for row in document["rows"] for name in row["ratios"]))
+    if not peers:
+        return None
+    figure, axes = _axes("Time of other libraries over that of gradops: above 1, gradops is faster", document)
+    width = 0.8 / len(peers)
+    for at, (peer, colour) in enumerate(zip(peers, _COLOURS, strict=False)):
+        heights = [ratio_of(rows, peer) for rows in suites.values()]
+        across = [i + (at + 0.5) * width - 0.4 for i in range(len(suites))]
+        bars = axes.bar(across, [height - 1 for height in heights], width, bottom=1, label=peer, color=colour)
+        labels = ["" if math.isnan(height) else f"{height:.2f}" for height in heights]
+        axes.bar_label(bars, labels=labels, fontsize=7, rotation=90, padding=3)
+    axes.axhline(1.0, color="black", lw=1)
+    axes.set_yscale("log")
+    axes.margins(y=0.2)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
+    axes.set_xticks(range(len(suites)), list(suites), rotation=30, ha="right")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def ratio_of(rows: Sequence[Mapping[str, Any]], peer: str) -> float:
+    """Return a peer's time over gradops' for rows that both ran, each as often as it occurs; NaN without any."""
+    shared = [row for row in rows if peer in row["ratios"]]
+    own = sum(row["count"] * row["times"]["gradops"]["median"] for row in shared)
+    return sum(row["count"] * row["times"][peer]["median"] for row in shared) / own if own else math.nan
+
+
+def scaling(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Draw how many times faster the ops become with more threads, over all rows that all results share."""
+    curves = dict(speedups(documents))
+    if not curves:
+        return None
+    figure, axes = _axes("gradops with more threads", documents[-1])
+    for colour, (op, curve) in zip(_COLOURS, curves.items(), strict=False):
+        axes.plot(*zip(*curve, strict=True), marker="o", label=op, color=colour)
+    threads = sorted({at for curve in curves.values() for at, _ in curve})
+    axes.plot(threads, [at / threads[0] for at in threads], color="black", ls=":", label="ideal")
+    axes.set_xticks(threads)
+    axes.set(xlabel="threads", ylabel=f"times as fast as with {threads[0]}")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def speedups(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[tuple[int, float]]]]:
+    """Yield each op with its (threads, speedup) points, where there are at least two numbers of threads."""
+    runs: dict[int, dict[tuple[Any, ...], float]] = defaultdict(dict)
+    for document in documents:
+        for row in document["rows"]:
+            if "gradops" in row["times"]:
+                runs[row["threads"]][tuple(row[name] for name in _SAME_IN_SCALING)] = row["times"]["gradops"]["median"]
+    shared = sorted(set.intersection(*(set(run) for run in runs.values()))) if len(runs) > 1 else []
+    for op in dict.fromkeys(key[2] for key in shared):
+        totals = {threads: sum(runs[threads][key] for key in shared if key[2] == op) for threads in sorted(runs)}
+        yield op, [(threads, totals[min(totals)] / total) for threads, total in totals.items()]

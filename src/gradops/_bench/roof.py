@@ -1,0 +1,100 @@
+"""The machine's roof: how fast it multiplies and adds in registers, and how fast it reads and copies memory.
+
+Measured by the kernel `roof` in the run that is compared with it, per precision, level and number of threads. A row's share of the
+roof is the time that the roof alone would permit, over the time that the row took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from gradops import _dispatch, _threads
+
+_PEAK, _READ, _COPY = 0, 1, 2
+_BLOCK = 8192
+_LEAST_BYTES, _MOST_BYTES = 1 << 26, 1 << 29
+_TURNS = 25
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a precision, a level and a number of threads permit at most.
+
+    Attributes
+    ----------
+    gflops : float
+        Operations in registers, in 1e9 a second; a multiply-add is two.
+    read, copy : float
+        Memory traffic in 1e9 bytes a second; a copy counts what it reads and what it writes.
+    """
+
+    gflops: float
+    read: float
+    copy: float
+
+    @property
+    def bandwidth(self) -> float:
+        """The faster of the two."""
+        return max(self.read, self.copy)
+
+    def milliseconds(self, flops: float, nbytes: float) -> float:
+        """Return the time below which nothing with so many operations and compulsory bytes can stay."""
+        return 1e-6 * max(flops / self.gflops, nbytes / self.bandwidth)
+
+    def share(self, flops: float, nbytes: float, milliseconds: float) -> float:
+        """Return which part of the roof a time of so many milliseconds reaches; above 1 where caches hold the data."""
+        return self.milliseconds(flops, nbytes) / milliseconds
+
+    def record(self) -> dict[str, float]:
+        """Return the numbers by name, for the JSON report."""
+        return asdict(self)
+
+
+def real_of(dtype: str) -> str:
+    """Return the precision that computes for a storage type."""
+    return "f64" if dtype in ("float64", "int64") else "f32"
+
+
+def measure(dtype: str, threads: int, clock: Callable[[], float] = perf_counter) -> Roof:
+    """Measure the roof of the level in use, in about half a second: the best of many short turns, as other processes can only slow them.
+
+    Parameters
+    ----------
+    dtype : str
+        A storage type; float16 and bfloat16 are computed in float32.
+    threads : int
+    clock : callable, optional
+        Gives seconds.
+    """
+    real = np.float64 if real_of(dtype) == "f64" else np.float32
+    threads = _threads.resolve(threads)
+    kernel = _dispatch.kernel(f"roof_{real_of(dtype)}")
+    count = _array_bytes() // real().itemsize // _BLOCK * _BLOCK
+    src, dst = np.full(count, 0.5, real), np.full(count, 0.5, real)
+
+    def rate(what: int, rounds: int) -> tuple[float, float]:
+        start = clock()
+        work: int = kernel.run(what, rounds, src, dst, threads)
+        seconds = clock() - start
+        return 1e-9 * work / seconds if seconds > 0 else 0.0, seconds
+
+    rounds = 1000
+    while rounds < 1 << 30 and rate(_PEAK, rounds)[1] < 0.003:
+        rounds *= 2
+    best = [max(rate(what, rounds)[0] for _ in range(_TURNS)) for what in (_PEAK, _READ, _COPY)]
+    return Roof(*best)
+
+
+def _array_bytes() -> int:
+    """Twice the largest cache, between 64 and 512 MiB."""
+    sizes = [
+        int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
+        for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+        if (text := path.read_text().strip())[-1:] in ("K", "M")
+    ]
+    return min(max(_LEAST_BYTES, 2 * max(sizes, default=0)), _MOST_BYTES)

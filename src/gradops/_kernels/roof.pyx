@@ -1,0 +1,97 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""acc = acc x + y in registers, sum of src, dst = src: the machine's roof of arithmetic and of memory, no op's kernel.
+
+In parallel: one chain of arithmetic per thread; blocks of the arrays. MR x NV accumulators, as in the GEMM, outnumber the latency of a
+multiply-add times the units of every CPU that has so many registers. They start from different numbers, so that none can be left out.
+
+*Assumes:* src and dst are contiguous, aligned and of `real`, a multiple of BLOCK long; dst has an element for every block and thread.
+"""
+from cython.parallel cimport prange
+from libc.stdint cimport int64_t
+cimport numpy as cnp
+from _storage cimport real, vec, VL, NV, MR, load, store, zero
+
+cnp.import_array()
+
+cdef enum:
+    PEAK = 0                                            # what is measured, as in gradops._bench.roof
+    READ = 1
+    COPY = 2
+    BLOCK = 8192                                        # reals
+    SUMS = 8                                            # accumulators of a block that is read
+
+
+cdef void multiply_add(const real *start, int64_t rounds, real *out) noexcept nogil:
+    """acc = acc x + y, MR x NV times a round; `out` gets the sum, so that it has to be computed."""
+    cdef vec acc[14][2]
+    cdef vec x = load(start), y = load(start + VL), sum = zero()
+    cdef int64_t _k
+    cdef int i, j
+    for i in range(MR):
+        for j in range(NV):
+            acc[i][j] = load(start + (i * NV + j) * VL)
+    for _k in range(rounds):
+        for i in range(MR):
+            for j in range(NV):
+                acc[i][j] = acc[i][j] * x + y
+    for i in range(MR):
+        for j in range(NV):
+            sum += acc[i][j]
+    for i in range(VL):
+        out[0] += (<real *> &sum)[i]
+
+
+cdef void read_block(const real *src, real *out) noexcept nogil:
+    cdef vec acc[SUMS]
+    cdef int64_t at = 0
+    cdef int i
+    for i in range(SUMS):
+        acc[i] = zero()
+    while at < BLOCK:
+        for i in range(SUMS):
+            acc[i] += load(src + at + i * VL)
+        at += SUMS * VL
+    for i in range(1, SUMS):
+        acc[0] += acc[i]
+    out[0] = (<real *> acc)[0]
+
+
+cdef void copy_block(const real *src, real *dst) noexcept nogil:
+    cdef int64_t i
+    for i in range(BLOCK // VL):
+        store(dst + i * VL, load(src + i * VL))
+
+
+cdef void multiply_add_all(const real *start, int64_t rounds, real *out, int threads) noexcept nogil:
+    cdef int thread
+    for thread in prange(threads, num_threads=threads, schedule="static", chunksize=1, use_threads_if=threads > 1):
+        multiply_add(start, rounds, out + thread * 64)
+
+
+cdef void read_all(const real *src, int64_t blocks, real *out, int threads) noexcept nogil:
+    cdef int64_t block
+    for block in prange(blocks, num_threads=threads, schedule="static", use_threads_if=threads > 1):
+        read_block(src + block * BLOCK, out + block)
+
+
+cdef void copy_all(const real *src, int64_t blocks, real *dst, int threads) noexcept nogil:
+    cdef int64_t block
+    for block in prange(blocks, num_threads=threads, schedule="static", use_threads_if=threads > 1):
+        copy_block(src + block * BLOCK, dst + block * BLOCK)
+
+
+def run(int what, int64_t rounds, cnp.ndarray src not None, cnp.ndarray dst not None, int num_threads):
+    """Does the work once; for PEAK `rounds` rounds on every thread. Returns how many operations or bytes that were."""
+    cdef const real *x = <const real *> cnp.PyArray_DATA(src)
+    cdef real *y = <real *> cnp.PyArray_DATA(dst)
+    cdef int64_t blocks = cnp.PyArray_SIZE(src) // BLOCK, size = blocks * BLOCK * sizeof(real)
+    with nogil:
+        if what == PEAK:
+            multiply_add_all(x, rounds, y, num_threads)
+        elif what == READ:
+            read_all(x, blocks, y, num_threads)
+        else:
+            copy_all(x, blocks, y, num_threads)
+    if what == PEAK:
+        return 2 * rounds * MR * NV * VL * num_threads
+    return size if what == READ else 2 * size

@@ -1,0 +1,96 @@
+"""The kernels that measure the machine: nothing but arithmetic in the loop, the work that they say, the rates that follow."""
+
+import platform
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from gradops import _dispatch
+from gradops._bench.roof import Roof, measure, real_of
+from gradops.testing import LEVELS
+
+ACCUMULATORS = {"generic": 28 if platform.machine() == "aarch64" else 12, "x86_64_v3": 12, "x86_64_v4": 28}
+VECTOR_BYTES = {"generic": 16, "x86_64_v3": 32, "x86_64_v4": 64}
+REALS = {"f32": np.float32, "f64": np.float64}
+ARITHMETIC = re.compile(r"(vfmadd\d{3}p|mulp|addp)[sd]")
+
+
+def loops(text):
+    """Yield the instructions of each innermost loop: from the target of a jump back to the jump, none between."""
+    listed = re.findall(r"^ +([0-9a-f]+):\t(\S+) *(.*)$", text, re.MULTILINE)
+    where = {address: at for at, (address, _, _) in enumerate(listed)}
+    for at, (_, name, arguments) in enumerate(listed):
+        start = where.get(arguments.split(" ")[0], at)
+        body = listed[start:at]
+        if name.startswith("j") and start < at and not any(inner[1].startswith("j") for inner in body):
+            yield [(name, arguments) for _, name, arguments in body]
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump is not installed")
+@pytest.mark.skipif(find_spec("gradops._kernels.roof_f32_x86_64_v3") is None, reason="the builds are not for x86-64")
+@pytest.mark.parametrize("real", REALS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_arithmetic_stays_in_registers(level, real):
+    path = find_spec(f"gradops._kernels.roof_{real}_{level}").origin
+    command = ["objdump", "--disassemble", "--no-show-raw-insn", path]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    bodies = [body for body in loops(text) if sum(bool(ARITHMETIC.match(name)) for name, _ in body) > 8]
+    assert len(bodies) == 1
+    arithmetic = [(name, arguments) for name, arguments in bodies[0] if ARITHMETIC.match(name)]
+    assert len(arithmetic) == ACCUMULATORS[level] * (2 if level == "generic" else 1)
+    assert not [line for line in bodies[0] if "(" in line[1]], "the loop touches memory"
+    others = [name for name, _ in bodies[0] if not ARITHMETIC.match(name)]
+    assert set(others) <= {"add", "sub", "cmp", "inc", "dec"}, "registers are moved"
+
+
+def test_loops_are_found_and_memory_in_them_is_seen():
+    text = "\n".join(
+        [
+            "    10:\taddps  %xmm0,%xmm1",
+            "    14:\tmovaps %xmm1,0x8(%rsp)",
+            "    18:\tcmp    %rax,%rsi",
+            "    1c:\tjne    10 <f+0x10>",
+        ]
+    )
+    assert [name for name, _ in next(loops(text))] == ["addps", "movaps", "cmp"]
+    assert list(loops(text.replace("jne    10", "jne    40"))) == []
+
+
+@pytest.mark.parametrize("real", REALS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_kernel_does_the_work_that_it_reports(level, real, threads):
+    run = _dispatch.kernel(f"roof_{real}").run
+    src = np.full(4 * 8192, 0.5, REALS[real])
+    dst = np.zeros_like(src)
+    lanes = VECTOR_BYTES[level] // src.itemsize
+    assert run(0, 10, src, dst, threads) == 2 * 10 * ACCUMULATORS[level] * lanes * threads
+    assert dst[0] == dst[64 * (threads - 1)] != 0
+    src[:] = np.repeat([1, 2, 3, 4], 8192)
+    assert run(1, 1, src, dst, threads) == src.nbytes
+    assert list(dst[:4]) == [8192 // lanes * value for value in (1, 2, 3, 4)]
+    assert run(2, 1, src, dst, threads) == 2 * src.nbytes
+    assert np.array_equal(src, dst)
+
+
+def test_rates_are_work_over_the_clock():
+    now = iter(range(10**6))
+    roof = measure("float32", 1, clock=lambda: next(now))
+    assert roof.read == pytest.approx(roof.copy / 2)
+    assert roof.bandwidth == roof.copy
+    assert 0 < roof.gflops < 1e-2
+
+
+def test_roof_is_the_higher_of_two_times():
+    roof = Roof(gflops=100.0, read=20.0, copy=10.0)
+    assert roof.milliseconds(flops=1e9, nbytes=1e6) == pytest.approx(10.0)
+    assert roof.milliseconds(flops=1e6, nbytes=1e9) == pytest.approx(50.0)
+    assert roof.share(1e9, 1e6, milliseconds=40.0) == pytest.approx(0.25)
+
+
+def test_half_types_are_held_to_the_peak_of_float32():
+    assert {real_of(dtype) for dtype in ("float16", "bfloat16", "float32", "int32")} == {"f32"}
+    assert {real_of(dtype) for dtype in ("float64", "int64")} == {"f64"}

@@ -13,6 +13,7 @@ _ring.pxd           packs rows of one channel block into a ring of rows
 depthwise_gather.pyx, depthwise_reduce.pyx    the stencils behind the depthwise ops
 _cells.pxd          the cells of a pooling, and how images are cut into strips
 pool_gather.pyx, pool_spread.pyx              fractional average pooling and its gradient
+roof.pyx            what the machine permits, measured for `gradops bench`; serves no op
 runtime.pyx         what this CPU, compiler and OpenMP offer
 
 Nothing here is imported but by `gradops._dispatch`.

@@ -34,12 +34,9 @@ def table(output):
     """Return the rows of the table by heading."""
     lines = output.splitlines()
     start = next(at for at, line in enumerate(lines) if line.startswith("layer "))
-    rows = []
-    for line in lines[start + 1 :]:
-        if len(line.split()) != len(lines[start].split()):
-            break
-        rows.append(dict(zip(lines[start].split(), line.split(), strict=True)))
-    return rows
+    headings = lines[start].split()
+    rows = [line.split() for line in lines[start + 1 :]]
+    return [dict(zip(headings, row, strict=True)) for row in rows if len(row) == len(headings) and "e" in row[-1]]
 
 
 def test_rows_are_ops_layouts_and_dtypes():
@@ -72,7 +69,8 @@ def test_json_holds_what_the_table_shows(tmp_path):
 def test_suite_has_all_layers_and_a_total():
     output = good("bench", "dcgan", "--batch", "1", "--op", "filter", *FAST)
     assert output.count("total of dcgan filter NHWC float32: gradops ") == 1
-    assert all(row["layer"].startswith("dcgan:") for row in table(output))
+    assert [row["layer"] for row in table(output)] == ["conv1", "conv2", "conv3", "conv4"]
+    assert output.count("\ndcgan\n") == 1
 
 
 def test_command_of_a_row_repeats_it():
@@ -80,6 +78,11 @@ def test_command_of_a_row_repeats_it():
     repeat = next(line for line in output.splitlines() if line.startswith("gradops bench"))
     again = table(good(*shlex.split(repeat)[1:], "--budget", "0.1"))
     assert [(row["layer"], row["op"]) for row in again] == [("small", "input")]
+
+
+def test_all_is_every_suite():
+    output = good("bench", "all", "--filter", "1", "--batch", "1", "--op", "input", "--dtype", "int32", *FAST)
+    assert "\nfractional\n" in output and table(output)
 
 
 def test_filter_leaves_rows_out():
@@ -92,6 +95,7 @@ def test_compare_says_what_changed(tmp_path):
     for path in paths:
         good("bench", TINY, "--op", "input", "--json", path, *FAST)
     assert "1 rows in both" in good("bench", "compare", *paths)
+    assert good("bench", "summary", paths[0], "--rows").count("| small ") == 1
 
 
 def test_plot_draws_what_the_results_permit(tmp_path):
@@ -146,12 +150,13 @@ def test_python_gets_the_table_and_an_exception():
         (["bench", TINY, "--isa", "mmx"], "mmx"),
         (["bench", TINY, "--threads", "0"], "expected a number above 0, got '0'"),
         (["bench", TINY, "--budget", "nan"], "expected a number above 0, got 'nan'"),
-        (["bench", TINY, "--vs", "caffe"], "unknown peer 'caffe'; known are torch, tf, jax"),
+        (["bench", TINY, "--vs", "caffe"], "unknown peer 'caffe'; known are torch, onednn, tf, jax"),
         (["bench", TINY, "--dtype", "int32"], "nothing to run"),
         (["bench", TINY, "--filter", "elephant"], "nothing to run"),
         (["bench", TINY, "--json", "/no/such/folder/a.json"], "cannot write /no/such/folder/a.json: No such file"),
         (["bench", "compare", "/no/such/a.json", "/no/such/b.json"], "cannot read /no/such/a.json: No such file"),
         (["bench", "compare", __file__, __file__], "holds no JSON"),
+        (["bench", "summary", "/no/such/a.json"], "cannot read /no/such/a.json: No such file"),
         (["bench", "plot", "/no/such/a.json"], "cannot read /no/such/a.json: No such file"),
         (["dance"], "dance"),
         ([], "COMMAND"),

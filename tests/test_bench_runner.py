@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from gradops._bench import report, runner
+from gradops._bench import report, runner, summary
 from gradops._bench.problems import parse
 from gradops._bench.roof import Roof
 from gradops._bench.runner import Case, Contender, Row, Timing, error_of, expected, take_turns
@@ -75,8 +75,25 @@ def test_contenders_take_turns_after_pauses():
 
 def test_first_call_of_a_turn_is_not_counted():
     clock = Clock()
-    times = take_turns([clock.worker("a", 9.0, 0.1, 9.0, 0.2)], 0.0, clock=clock, sleep=clock.sleep)
+    times = take_turns([clock.worker("a", 0.9, 0.1, 0.9, 0.2)], 0.0, clock=clock, sleep=clock.sleep)
     assert times["a"] == pytest.approx(Timing(150.0, 125.0, 175.0, 2))
+
+
+def test_calls_are_not_counted_until_a_turn_is_warm():
+    clock = Clock()
+    cold, warm = [0.0025] * 2, [0.0001]
+    times = take_turns([clock.worker("a", *cold, *warm)], 0.0, clock=clock, sleep=clock.sleep)
+    assert times["a"].high == pytest.approx(0.1)
+    assert clock.events.count("a") > 2 * runner.LEAST / 0.0001
+
+
+def test_who_takes_too_long_is_called_once():
+    clock = Clock()
+    times = take_turns([clock.worker("slow", 5.0, 6.0), clock.worker("b", 0.1)], 4.0, clock=clock, sleep=clock.sleep)
+    assert times["slow"] == Timing(5000.0, 5000.0, 5000.0, 1)
+    assert clock.events.count("slow") == 1 and times["b"].calls >= 2
+    times = take_turns([clock.worker("slow", 5.0)], 60.0, clock=clock, sleep=clock.sleep)
+    assert times["slow"].calls > 1
 
 
 def test_time_is_spent_in_as_many_turns_as_there_are():
@@ -188,12 +205,41 @@ def test_compare_names_rows_and_sums_up():
     assert "machines differ" in report.compare(before | {"machine": {}}, after)[0]
 
 
-def test_networks_weigh_layers_and_scaling_divides_totals():
+def test_scaling_divides_totals():
     plot = pytest.importorskip("gradops._bench.plot", reason="drawing needs matplotlib")
-    one = report.document([row_with(gradops=4.0, torch=6.0)], {"float32": ROOF}, {}, {})
-    rows = [one["rows"][0] | {"count": 1, "times": {"gradops": {"median": 2.0}}, "ratios": {}}, *one["rows"]]
-    assert plot.ratio_of(rows, "torch") == pytest.approx(1.5)
-    assert math.isnan(plot.ratio_of(rows, "jax"))
+    one = report.document([row_with(gradops=4.0)], {"float32": ROOF}, {}, {})
     two = {"rows": [one["rows"][0] | {"threads": 2, "times": {"gradops": {"median": 2.5}}}]}
     assert dict(plot.speedups([one, two])) == {"conv2d_backprop_input": [(1, 1.0), (2, 1.6)]}
     assert dict(plot.speedups([one, one])) == {}
+
+
+def test_networks_weigh_layers():
+    one = report.document([row_with(gradops=4.0, torch=6.0)], {"float32": ROOF}, {}, {})
+    rows = [one["rows"][0] | {"count": 1, "times": {"gradops": {"median": 2.0}}, "ratios": {}}, *one["rows"]]
+    assert summary.ratio_of(rows, "torch") == pytest.approx(1.5)
+    assert math.isnan(summary.ratio_of(rows, "jax"))
+
+
+def test_fastest_peer_is_that_of_any_layout():
+    document = two_layouts()
+    assert list(summary.fastest_peers(document["rows"]).values()) == [1.0]
+    alone = report.document([row_with(gradops=2.0)], {}, {}, {})["rows"]
+    assert math.isnan(*summary.fastest_peers(alone).values())
+
+
+def test_summary_is_markdown_with_the_rows_behind():
+    lines = summary.markdown(two_layouts())
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| net ")]
+    assert cells == [
+        ["net", "input", "NHWC", "float32", "1", "6.00", "0%", "2.50", "2.00", "0.50", "0.50", "1"],
+        ["net", "input", "NCHW", "float32", "1", "6.00", "0%", "0.50", "-", "0.50", "0.50", "1"],
+    ]
+    assert "**Rows where a peer is faster: 2 of 2.**" in lines
+    assert len({len(line) for line in lines if line.startswith("| net")}) == 2
+
+
+def two_layouts():
+    rows = [row_with(gradops=2.0, a=5.0, b=4.0), row_with(gradops=2.0, a=1.0)]
+    document = report.document(rows, {"float32": ROOF}, {"threads": 1, "isa": "generic"}, {})
+    document["rows"][1]["layout"] = "NCHW"
+    return document

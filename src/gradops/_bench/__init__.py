@@ -6,8 +6,10 @@
 `roof`          what the machine permits
 `peers`         other libraries
 `runner`        what is run, checked and timed
-`table`         the table; needs rich
+`table`         the live table; needs rich
+`text`          how numbers are written
 `report`        results as JSON, and what changed between two of them
+`summary`       results as Markdown
 `plot`          pictures of results; needs matplotlib
 `selftest`      every op, storage type and level against the references
 `cli`           the command line

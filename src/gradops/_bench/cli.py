@@ -69,6 +69,8 @@ def parse_and_run(given: Sequence[str]) -> int:
     """Run a command and return its exit status, or raise `BadUsage`."""
     if given[:2] == ["bench", "compare"]:
         return _compare(_compare_parser().parse_args(given[2:]))
+    if given[:2] == ["bench", "summary"]:
+        return _summary(_summary_parser().parse_args(given[2:]))
     if given[:2] == ["bench", "plot"]:
         return _plot(_plot_parser().parse_args(given[2:]))
     options = _parser().parse_args(given)
@@ -89,12 +91,13 @@ def _parser() -> _Parser:
 
 
 _BENCH = """Time gradops on suites of layers or on problems; without any, on a quick selection.
-`gradops bench compare A.json B.json` says what changed between two results, `gradops bench plot A.json -o DIR` draws them."""
+`gradops bench summary A.json` prints results as Markdown, `gradops bench compare A.json B.json` says what changed between two,
+`gradops bench plot A.json -o DIR` draws them."""
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("what", nargs="*", metavar="SUITE|PROBLEM", help="such as resnet50, or 'mb8ic64ih56oc64kh3ph1'")
+    add("what", nargs="*", metavar="SUITE|PROBLEM", help="such as resnet50, all, or 'mb8ic64ih56oc64kh3ph1'")
     add("--op", type=_list_of("op", OPS), default=["input", "filter"], help="some of forward,input,filter or all")
     add("--layout", type=_list_of("layout", LAYOUTS), default=["NHWC"], help="some of NHWC,NCHW or all")
     add("--dtype", type=_list_of("dtype", DTYPES), default=["float32"], help=f"some of {','.join(DTYPES)} or all")
@@ -103,7 +106,13 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=_positive(int), help="images, in place of what the problems say")
     add("--filter", metavar="TEXT", default="", help="only rows whose name, problem or op holds this")
     add("--budget", type=_positive(float), metavar="SECONDS", help="for all rows together (default: 30)", default=30.0)
-    add("--vs", type=lambda text: text.split(","), default=[], metavar="PEERS", help="some of torch,tf,jax")
+    add(
+        "--vs",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="PEERS",
+        help="some of torch,onednn,tf,jax or all",
+    )
     add("--json", type=Path, metavar="FILE", help="write the results there")
     add("-v", "--verbose", action="store_true", help="print how each row is repeated")
     parser.set_defaults(command=_bench)
@@ -113,6 +122,13 @@ def _compare_parser() -> _Parser:
     parser = _Parser(prog="gradops bench compare", description="Say what changed between two results.")
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
+    return parser
+
+
+def _summary_parser() -> _Parser:
+    parser = _Parser(prog="gradops bench summary", description="Print results as Markdown, against the fastest peer.")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--rows", action="store_true", help="every row, not only those where a peer is faster")
     return parser
 
 
@@ -180,14 +196,15 @@ def _bench(options: argparse.Namespace) -> int:
     with _dispatch.forced(level):
         roofs = {dtype: roof.measure(dtype, threads) for dtype in dict.fromkeys(case.dtype for case in cases)}
         out = table.console()
-        out.print(f"{gradops.show_config('dicts')['cpu']['name']}, {threads} threads, {level}")
+        same = (next(iter(values)) for values in _distinct(cases) if len(values) == 1)
+        out.print(", ".join((gradops.show_config("dicts")["cpu"]["name"], f"{threads} threads", level, *same)))
         for dtype, found in roofs.items():
             out.print(f"roof {dtype}: {found.gflops:.0f} GFLOP/s, {found.bandwidth:.1f} GB/s")
         rows = runner.run(cases, others, roofs.__getitem__, options.budget)
-        done = table.show(rows, len(cases), [peer.name for peer in others], out, options.verbose)
+        done = table.show(rows, cases, [peer.name for peer in others], out, options.verbose)
     if options.json:
         config = {"threads": threads, "isa": level, "budget": options.budget, "vs": options.vs}
-        versions = {peer.name: peer.version() for peer in others}
+        versions = {peer.name: peer.version() for peer in others if peer.name != "torch_cl"}
         try:
             report.write(options.json, report.document(done, roofs, config, versions))
         except report.BadReport as error:
@@ -195,12 +212,17 @@ def _bench(options: argparse.Namespace) -> int:
     return 0
 
 
+def _distinct(cases: Sequence[Any]) -> list[set[str]]:
+    """The layouts and the dtypes of the cases."""
+    return [{case.layout for case in cases}, {case.dtype for case in cases}]
+
+
 def _cases(options: argparse.Namespace, threads: int, level: str) -> list[Any]:
     """The rows that were asked for: layers, times ops, layouts and dtypes, where an op has them."""
     from gradops.testing import OPS as TABLE
 
     from .runner import Case
-    from .table import short
+    from .text import short
 
     cases = [
         Case(suite=suite, count=count, layer=layer, op=op, layout=layout, dtype=dtype, threads=threads, isa=level)
@@ -221,7 +243,7 @@ def _layers(options: argparse.Namespace) -> list[tuple[str, int, Any]]:
     from .suites import load, suites
 
     layers = []
-    for what in options.what or QUICK:
+    for what in _expanded(options.what) or QUICK:
         try:
             if what in suites():
                 layers += [(what, count, layer) for count, layer in load(what)]
@@ -236,11 +258,29 @@ def _layers(options: argparse.Namespace) -> list[tuple[str, int, Any]]:
     return layers
 
 
+def _expanded(what: Sequence[str]) -> list[str]:
+    """What was asked for, "all" being every suite."""
+    from .suites import suites
+
+    return [name for each in what for name in (suites() if each == "all" else [each])]
+
+
 def _compare(options: argparse.Namespace) -> int:
     from . import report
 
     try:
         lines = report.compare(report.read(options.before), report.read(options.after))
+    except report.BadReport as error:
+        raise BadUsage(str(error)) from None
+    print("\n".join(lines))
+    return 0
+
+
+def _summary(options: argparse.Namespace) -> int:
+    from . import report, summary
+
+    try:
+        lines = summary.markdown(report.read(options.results), options.rows)
     except report.BadReport as error:
         raise BadUsage(str(error)) from None
     print("\n".join(lines))

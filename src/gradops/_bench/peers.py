@@ -6,7 +6,9 @@ To add one: a class that is a `gradops._bench.runner.Peer`, and a row in `PEERS`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -49,15 +51,15 @@ def _sides(problem: Problem) -> list[tuple[int, int]]:
 
 
 class _Torch:
-    """PyTorch, whose dense convolutions are oneDNN's; `memory` is contiguous or channels_last."""
+    """PyTorch, whose convolutions are mostly oneDNN's, on contiguous tensors or on channels_last ones."""
 
-    def __init__(self, memory: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int) -> None:
         import torch
 
         torch.set_num_threads(threads)
         self.torch: Any = torch
-        self.memory: Any = torch.channels_last if memory == "channels_last" else torch.contiguous_format
-        self.name = "torch" if memory == "contiguous" else "torch_cl"
+        self.memory: Any = torch.channels_last if name == "torch_cl" else torch.contiguous_format
+        self.name = name
         self.errors: tuple[type[Exception], ...] = (RuntimeError, NotImplementedError)
 
     def version(self) -> str:
@@ -75,7 +77,7 @@ class _Torch:
         assert isinstance(problem, Problem)
         arrays = _named(problem, case, operands)
         order = (0, 3, 1, 2) if problem.layout == "NHWC" else (0, 1, 2, 3)
-        x, dy = (self._tensor(arrays[name].transpose(order)) for name in ("x", "dy"))
+        x, dy = (self._image(arrays[name].transpose(order)) for name in ("x", "dy"))
         taps = self._tensor(_as_dense(problem, arrays["w"]).transpose(3, 2, 0, 1))
         groups = problem.filter_groups[1]
         padding = [before for before, _ in _symmetric(problem)]
@@ -92,6 +94,9 @@ class _Torch:
         to_filter = partial(self._restored, back=(2, 3, 1, 0), dtype=operands[0].dtype)
         return Contender(self.name, backward, lambda result: to_filter(result[1]).reshape(problem.filter_shape))
 
+    def _image(self, array: NDArray) -> Any:
+        return self._tensor(array)
+
     def _tensor(self, array: NDArray) -> Any:
         if array.dtype.name == "bfloat16":
             tensor = self.torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(self.torch.bfloat16)
@@ -100,10 +105,27 @@ class _Torch:
         return tensor.contiguous(memory_format=self.memory)
 
     def _restored(self, tensor: Any, back: Sequence[int], dtype: np.dtype) -> NDArray:
-        tensor = tensor.permute(*back).contiguous()
+        tensor = (tensor.to_dense() if tensor.is_mkldnn else tensor).permute(*back).contiguous()
         if dtype.name == "bfloat16":
             return np.asarray(tensor.view(self.torch.int16).numpy()).view(dtype)
         return np.asarray(tensor.numpy())
+
+
+class _OneDnn(_Torch):
+    """oneDNN through PyTorch: images in oneDNN's own blocked format, as a convolution before leaves them, so that none is reordered."""
+
+    def version(self) -> str:
+        found = re.search(r"(?:oneDNN|MKL-DNN) v?([\d.]+)", self.torch.__config__.show())
+        return found.group(1) if found else "unknown"
+
+    def can(self, case: Case) -> str:
+        return super().can(case) or ("" if case.dtype == "float32" else "convolves float32 alone in its blocked format")
+
+    def _image(self, array: NDArray) -> Any:
+        tensor = self._tensor(array)
+        channels = tensor.shape[1]
+        same = self.torch.eye(channels, dtype=tensor.dtype).reshape(channels, channels, 1, 1)
+        return self.torch.nn.functional.conv2d(tensor.to_mkldnn(), same)
 
 
 def _symmetric(problem: Problem) -> list[tuple[int, int]]:
@@ -125,8 +147,8 @@ class _TensorFlow:
     """TensorFlow's raw ops, eagerly; those on the CPU take NHWC."""
 
     def __init__(self, threads: int) -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        import tensorflow as tf
+        with _quiet():
+            import tensorflow as tf
 
         if tf.config.threading.get_intra_op_parallelism_threads() != threads:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -221,8 +243,22 @@ class _Jax:
         return Contender(self.name, lambda: call().block_until_ready(), lambda y: np.asarray(y).reshape(shape))
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Drop what a library writes on stderr while it is imported, below Python."""
+    stderr = os.dup(2)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
 PEERS: dict[str, tuple[str, str, Callable[[int], list[Peer]]]] = {
-    "torch": ("torch", "torch", lambda threads: [_Torch("contiguous", threads), _Torch("channels_last", threads)]),
+    "torch": ("torch", "torch", lambda threads: [_Torch("torch", threads), _Torch("torch_cl", threads)]),
+    "onednn": ("torch", "torch", lambda threads: [_OneDnn("onednn", threads)]),
     "tf": ("tensorflow", "tensorflow-cpu", lambda threads: [_TensorFlow(threads)]),
     "jax": ("jax", "jax", lambda threads: [_Jax(threads)]),
 }
@@ -237,6 +273,7 @@ def load(names: Sequence[str], threads: int) -> list[Peer]:
     MissingPeer
         One is unknown or not installed; nothing has been imported then.
     """
+    names = list(PEERS) if list(names) == ["all"] else list(dict.fromkeys(names))
     for name in names:
         if name not in PEERS:
             raise MissingPeer(f"--vs: unknown peer {name!r}; known are {', '.join(PEERS)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import starmap
@@ -11,6 +10,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from .summary import ratio_of
+from .text import ratio, short
 
 _SIZE = (9.0, 4.8)
 _DPI = 150
@@ -45,11 +47,14 @@ def _saved(path: Path, figure: Figure) -> Path:
 def _axes(title: str, document: Mapping[str, Any]) -> tuple[Figure, Axes]:
     figure = Figure(figsize=_SIZE)
     axes = figure.subplots()
-    machine, config = document["machine"]["cpu"], document["config"]
-    axes.set_title(f"{title}\n{machine}, {config.get('threads')} threads, {document['created'][:10]}", fontsize=11)
+    axes.set_title(_title(title, document), fontsize=11)
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)
     return figure, axes
+
+
+def _title(title: str, document: Mapping[str, Any]) -> str:
+    return f"{title}\n{document['machine']['cpu']}, {document['config']['threads']} threads, {document['created'][:10]}"
 
 
 def roofline(document: Mapping[str, Any]) -> Figure | None:
@@ -77,36 +82,41 @@ def roofline(document: Mapping[str, Any]) -> Figure | None:
 
 
 def networks(document: Mapping[str, Any]) -> Figure | None:
-    """Draw each peer's time for the layers of each network over gradops', on the rows that both ran."""
-    suites: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    """Draw each peer's time for the layers of each network over gradops', on the rows that both ran: a panel per op."""
+    panels: dict[str, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in document["rows"]:
-        suites[row["suite"] or "problems"].append(row)
+        panels[short(row["op"])][row["suite"] or "problems"].append(row)
     peers = list(dict.fromkeys(name for row in document["rows"] for name in row["ratios"]))
     if not peers:
         return None
-    figure, axes = _axes("Time of other libraries over that of gradops: above 1, gradops is faster", document)
-    width = 0.8 / len(peers)
-    for at, (peer, colour) in enumerate(zip(peers, _COLOURS, strict=False)):
-        heights = [ratio_of(rows, peer) for rows in suites.values()]
-        across = [i + (at + 0.5) * width - 0.4 for i in range(len(suites))]
-        bars = axes.bar(across, [height - 1 for height in heights], width, bottom=1, label=peer, color=colour)
-        labels = ["" if math.isnan(height) else f"{height:.2f}" for height in heights]
-        axes.bar_label(bars, labels=labels, fontsize=7, rotation=90, padding=3)
-    axes.axhline(1.0, color="black", lw=1)
-    axes.set_yscale("log")
-    axes.margins(y=0.2)
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("")
-    axes.set_xticks(range(len(suites)), list(suites), rotation=30, ha="right")
-    axes.legend(fontsize=8)
+    figure = Figure(figsize=(_SIZE[0] + 3, _SIZE[1] * (0.4 + 0.7 * len(panels))), layout="constrained")
+    figure.suptitle(
+        _title("Time of other libraries over that of gradops: above 1, gradops is faster", document), fontsize=11
+    )
+    for axes, (op, suites) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True):
+        _bars(axes, suites, peers)
+        axes.set_ylabel(op)
+    axes.legend(fontsize=8, ncols=len(peers), loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure
 
 
-def ratio_of(rows: Sequence[Mapping[str, Any]], peer: str) -> float:
-    """Return a peer's time over gradops' for rows that both ran, each as often as it occurs; NaN without any."""
-    shared = [row for row in rows if peer in row["ratios"]]
-    own = sum(row["count"] * row["times"]["gradops"]["median"] for row in shared)
-    return sum(row["count"] * row["times"][peer]["median"] for row in shared) / own if own else math.nan
+def _bars(axes: Axes, suites: Mapping[str, Sequence[Mapping[str, Any]]], peers: Sequence[str]) -> None:
+    width = 0.85 / len(peers)
+    for at, (peer, colour) in enumerate(zip(peers, _COLOURS, strict=False)):
+        heights = [ratio_of(rows, peer) for rows in suites.values()]
+        across = [i + (at + 0.5) * width - 0.425 for i in range(len(suites))]
+        bars = axes.bar(across, [height - 1 for height in heights], width, bottom=1, label=peer, color=colour)
+        axes.bar_label(
+            bars, labels=[ratio(height).strip("-") for height in heights], fontsize=7, rotation=90, padding=3
+        )
+    axes.axhline(1.0, color="black", lw=1)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.set_yscale("log")
+    axes.margins(x=0.01, y=0.2)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
+    axes.set_xticks(range(len(suites)), list(suites), rotation=20, ha="right", fontsize=9)
 
 
 def scaling(documents: Sequence[Mapping[str, Any]]) -> Figure | None:

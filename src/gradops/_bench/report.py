@@ -31,7 +31,7 @@ from typing import Any
 import gradops
 
 from .roof import Roof
-from .runner import Row
+from .runner import Row, Timing
 
 SCHEMA = 1
 NOISE = 0.03
@@ -79,18 +79,24 @@ def record(row: Row) -> dict[str, Any]:
         "isa": case.isa,
         "flops": case.flops,
         "bytes": case.nbytes,
-        "error": _finite(row.error),
-        "gflops": _finite(row.gflops),
-        "gbytes": _finite(row.gbytes),
-        "roof_share": _finite(row.share),
-        "times": {name: timing._asdict() for name, timing in row.times.items()},
-        "ratios": {name: _finite(ratio) for name, ratio in row.ratios.items()},
+        "error": _number(row.error),
+        "gflops": _number(row.gflops),
+        "gbytes": _number(row.gbytes),
+        "roof_share": _number(row.share),
+        "times": {name: _timing(timing) for name, timing in row.times.items()},
+        "ratios": {name: _number(ratio) for name, ratio in row.ratios.items()},
         "notes": dict(row.notes),
     }
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _number(value: float) -> float | None:
+    """Seven digits, which is more than a measurement has."""
+    return float(f"{value:.7g}") if math.isfinite(value) else None
+
+
+def _timing(timing: Timing) -> dict[str, float | int | None]:
+    milliseconds = {name: _number(getattr(timing, name)) for name in ("median", "low", "high")}
+    return {**milliseconds, "calls": timing.calls}
 
 
 def check_writable(path: Path) -> None:
@@ -105,9 +111,16 @@ def check_writable(path: Path) -> None:
 def write(path: Path, results: Mapping[str, Any]) -> None:
     """Write a document."""
     try:
-        path.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
+        path.write_text(_text(results))
     except OSError as error:
         raise BadReport(f"cannot write {path}: {error.strerror}") from None
+
+
+def _text(results: Mapping[str, Any]) -> str:
+    """JSON with a line per row, so that two files can be compared line by line."""
+    rows = ",\n".join(json.dumps(row, allow_nan=False) for row in results["rows"])
+    head = json.dumps({**results, "rows": []}, indent=1, allow_nan=False)
+    return head.removesuffix("[]\n}") + f"[\n{rows}\n]\n}}\n"
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -27,6 +27,9 @@ TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-1
 
 TURNS = 5
 PAUSE = 0.02
+WARM = 0.005
+LEAST = 0.01
+PATIENCE = 1.0
 _FEWEST_TURNS = 2
 _NAIVE_FLOPS = 2e7
 
@@ -156,6 +159,11 @@ class Row:
         return self.times["gradops"].median if "gradops" in self.times else float("nan")
 
     @property
+    def spread(self) -> float:
+        """That of gradops' time, NaN where it was not timed."""
+        return self.times["gradops"].spread if "gradops" in self.times else float("nan")
+
+    @property
     def gflops(self) -> float:
         """1e9 operations a second."""
         return 1e-6 * self.case.flops / self.milliseconds
@@ -222,29 +230,45 @@ def take_turns(
 ) -> dict[str, Timing]:
     """Time contenders A B A B for about so many seconds.
 
-    A turn begins with a pause and a call that is not counted, and counts at least one. There are `TURNS` of them, fewer
-    where time runs out, and never less than two.
+    A turn begins with a pause, calls for `WARM` seconds that are not counted (at least one: the scheduler has to put woken threads on
+    CPUs of their own) and goes on for its share of the time, at least `LEAST` seconds and one call. There are `TURNS` of them, fewer
+    where time runs out, and never less than two; but a contender of whose calls one takes more than `PATIENCE` seconds
+    and all its time has one turn, of that call.
     """
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    each = max(seconds / (TURNS * max(1, len(contenders))) - PAUSE, 0.0)
-    deadline = clock() + seconds
+    share = seconds / max(1, len(contenders))
+    each = max(share / TURNS - PAUSE - WARM, LEAST)
+    deadline, patient = clock() + seconds, list(contenders)
     for turn in range(TURNS):
         if turn >= _FEWEST_TURNS and clock() >= deadline:
             break
-        for contender in contenders:
+        for contender in tuple(patient):
             sleep(PAUSE)
-            samples[contender.name] += _turn(contender.call, each, clock)
+            first, *rest = _turn(contender.call, each, max(share, PATIENCE), clock)
+            samples[contender.name] += rest or [first]
+            if not rest:
+                patient.remove(contender)
     return {name: Timing.of(values) for name, values in samples.items()}
 
 
-def _turn(call: Callable[[], Any], seconds: float, clock: Callable[[], float]) -> list[float]:
-    end, times = clock() + seconds, list[float]()
-    call()
-    while not times or clock() < end:
-        start = clock()
+def _turn(call: Callable[[], Any], seconds: float, patience: float, clock: Callable[[], float]) -> list[float]:
+    """The milliseconds of the first call and of those that count; of the first alone where it takes too long."""
+    start, times = clock(), list[float]()
+
+    def timed() -> float:
+        before = clock()
         call()
-        times.append(1e3 * (clock() - start))
-    return times
+        return clock() - before
+
+    times.append(timed())
+    if times[0] > patience:
+        return [1e3 * times[0]]
+    while clock() < start + WARM:
+        call()
+    end = clock() + seconds
+    while len(times) == 1 or clock() < end:
+        times.append(timed())
+    return [1e3 * each for each in times]
 
 
 def run(

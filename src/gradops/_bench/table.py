@@ -1,19 +1,36 @@
-"""The table on the terminal, which grows row by row."""
+"""The table, which grows line by line: columns of fixed widths, chosen so that they fit the terminal and no number is cut."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .runner import Row
+from .runner import Case, Row
+from .text import milliseconds, number, percent, ratio, short
 
 _PIPE_WIDTH = 220
+_LEAST_LABEL, _FAIR_LABEL = 16, 24
+_RATIO_WIDTH = 5
+
+
+class Column(NamedTuple):
+    """A heading, a width, and what a row has there. The narrower a terminal, the fewer columns of high `rank` it shows."""
+
+    heading: str
+    width: int
+    rank: int
+    text: Callable[[Row], str]
+
+    def cell(self, text: str) -> str:
+        """Bring a text to the width; words begin at the left, numbers end at the right."""
+        if self.heading in ("layer", "op", "layout", "dtype"):
+            return shortened(text, self.width).ljust(self.width)
+        return text.rjust(self.width)
 
 
 def console() -> Console:
@@ -22,84 +39,118 @@ def console() -> Console:
     return out if out.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH)
 
 
-def show(rows: Iterable[Row], total: int, peers: Sequence[str], out: Console, commands: bool = False) -> list[Row]:
-    """Print rows while they come, then each network's total; return them.
+def show(
+    rows: Iterable[Row], cases: Sequence[Case], peers: Sequence[str], out: Console, commands: bool = False
+) -> list[Row]:
+    """Print rows while they come, after each network its totals; return them.
 
     Parameters
     ----------
     rows : iterable of Row
-    total : int
-        How many there will be.
+    cases : sequence of Case
+        What they are rows of.
     peers : sequence of str
         The columns beside gradops' own.
     out : Console
     commands : bool, optional
         Whether to print below the table how each row is repeated.
     """
+    shown, hidden = fitting(columns(cases, peers), out.width)
     done: list[Row] = []
-    progress = Progress(TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=out)
-    task = progress.add_task("rows", total=total)
-    with Live(progress, console=out, refresh_per_second=4, transient=not out.is_terminal) as live:
-        for row in rows:
+    progress = Progress(
+        TextColumn("measuring"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=out,
+        disable=not out.is_terminal,
+        transient=True,
+    )
+    _print(out, " ".join(column.cell(column.heading) for column in shown))
+    with progress:
+        for row in progress.track(rows, total=len(cases)):
+            if row.case.suite and (not done or done[-1].case.suite != row.case.suite):
+                _print(out, row.case.suite)
             done.append(row)
-            progress.advance(task)
-            live.update(Group(table(done, peers), progress) if out.is_terminal else progress)
-        live.update(table(done, peers) if out.is_terminal else "")
-    if not out.is_terminal:
-        out.print(table(done, peers))
-    for line in (*_notes(done), *totals(done, peers)):
-        out.print(line, soft_wrap=True)
+            _print(out, " ".join(column.cell(column.text(row)) for column in shown))
+    for line in (*_hidden(hidden), *_notes(done), *totals(done, peers)):
+        out.print(line, soft_wrap=not out.is_terminal)
     if commands:
         for row in done:
-            out.print(command(row, peers), soft_wrap=True)
+            _print(out, command(row, peers))
     return done
 
 
-def table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
-    """Lay out rows. A peer's column holds its time over gradops': above 1, gradops is faster."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    made.add_column("layer", no_wrap=True)
-    made.add_column("op", no_wrap=True)
-    for heading in ("layout", "dtype"):
-        made.add_column(heading)
-    for heading in ("ms", "spread", "GFLOP/s", "GB/s", "roof", *peers, *(["fastest"] if peers else []), "error"):
-        made.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        made.add_row(*cells(row, peers))
-    return made
+def _print(out: Console, line: str) -> None:
+    out.print(line.rstrip(), soft_wrap=True)
 
 
-def cells(row: Row, peers: Sequence[str]) -> list[str]:
-    """Return the texts of a row."""
-    timing = row.times.get("gradops")
-    ratios = [_ratio(row, peer) for peer in peers]
-    own = [
-        milliseconds(timing.median) if timing else "wrong",
-        f"±{timing.spread:.0%}" if timing else "",
-        f"{row.gflops:.1f}" if timing else "",
-        f"{row.gbytes:.1f}" if timing else "",
-        f"{row.share:.0%}" if timing else "",
+def columns(cases: Sequence[Case], peers: Sequence[str]) -> list[Column]:
+    """Return all columns for these cases; layout and dtype only where there are several of them.
+
+    A peer's column holds its time over gradops': above 1, gradops is faster.
+    """
+    layouts, dtypes = ({getattr(case, name) for case in cases} for name in ("layout", "dtype"))
+    label_width = max(len("layer"), *(len(label(case)) for case in cases))
+    fastest = [Column("fastest", 7, 0, lambda row: ratio(row.fastest))] if peers else []
+    return [
+        Column("layer", label_width, 0, lambda row: label(row.case)),
+        Column("op", max(len(short(case.op)) for case in cases), 0, lambda row: short(row.case.op)),
+        *[Column("layout", 6, 0, lambda row: row.case.layout)] * (len(layouts) > 1),
+        *[Column("dtype", 8, 0, lambda row: row.case.dtype)] * (len(dtypes) > 1),
+        Column("ms", 8, 0, lambda row: milliseconds(row.milliseconds)),
+        Column("spread", 6, 2, lambda row: percent(row.spread, "±")),
+        Column("GFLOP/s", 7, 3, lambda row: number(row.gflops)),
+        Column("GB/s", 6, 5, lambda row: number(row.gbytes)),
+        Column("roof", 5, 0, lambda row: percent(row.share)),
+        *(Column(peer, max(len(peer), _RATIO_WIDTH), 1, _ratio_to(peer)) for peer in peers),
+        *fastest,
+        Column("error", 7, 4, lambda row: f"{row.error:.1e}"),
     ]
-    fastest = [f"{row.fastest:.2f}" if not math.isnan(row.fastest) else "-"] if peers else []
-    label = row.case.layer.name or str(row.case.layer)
-    place = f"{row.case.suite}:{label}" if row.case.suite and not label.startswith(row.case.suite) else label
-    return [place, short(row.case.op), row.case.layout, row.case.dtype, *own, *ratios, *fastest, f"{row.error:.1e}"]
 
 
-def milliseconds(value: float) -> str:
-    """Write a time with at least three digits."""
-    return f"{value:.3f}" if value >= 0.1 else f"{value:.5f}"
+def fitting(all_columns: Sequence[Column], width: int) -> tuple[list[Column], list[str]]:
+    """Return the columns that fit, and the headings of the others. Layers' names give way first, down to what still tells them apart."""
+    shown = list(all_columns)
+    while (over := _width(shown) - width) > 0:
+        names, last = shown[0], max(shown, key=lambda column: column.rank)
+        least = _FAIR_LABEL if last.rank > 1 else _LEAST_LABEL
+        if names.width - over >= least or last.rank == 0:
+            shown[0] = names._replace(width=max(names.width - over, _LEAST_LABEL))
+            break
+        shown = [column for column in shown if column is not last]
+    return shown, [column.heading for column in all_columns if column.heading not in [each.heading for each in shown]]
 
 
-def _ratio(row: Row, peer: str) -> str:
-    if peer in row.ratios:
-        return f"{row.ratios[peer]:.2f}"
-    return "differs" if row.notes.get(peer, "").startswith("computes something else") else "-"
+def _width(shown: Sequence[Column]) -> int:
+    return sum(column.width + 1 for column in shown) - 1
 
 
-def short(op: str) -> str:
-    """Return which of the three ops of a layer it is: forward, input or filter."""
-    return {"input": "input", "filter": "filter", "grad": "input"}.get(op.rpartition("_")[2], "forward")
+def shortened(text: str, width: int) -> str:
+    """Cut a text in its middle: names of layers differ at their ends."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def label(case: Case) -> str:
+    """Name a layer, within its network if it has one."""
+    return case.layer.name.removeprefix(f"{case.suite}:") or str(case.layer)
+
+
+def _ratio_to(peer: str) -> Callable[[Row], str]:
+    def text(row: Row) -> str:
+        differs = row.notes.get(peer, "").startswith("computes something else")
+        return "≠" if differs else ratio(row.ratios.get(peer, math.nan))
+
+    return text
+
+
+def _hidden(headings: Sequence[str]) -> Iterator[str]:
+    if headings:
+        yield f"not shown, for want of width: {', '.join(headings)} (--json has them, too)"
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:

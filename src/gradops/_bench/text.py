@@ -1,0 +1,34 @@
+"""How ops and numbers are written in tables and pictures."""
+
+from __future__ import annotations
+
+import math
+
+
+def short(op: str) -> str:
+    """Return which of the three ops of a layer it is: forward, input or filter."""
+    return {"input": "input", "filter": "filter", "grad": "input"}.get(op.rpartition("_")[2], "forward")
+
+
+def milliseconds(value: float) -> str:
+    """Write a time with at least three digits."""
+    if math.isnan(value):
+        return "wrong"
+    return f"{value:.3f}" if value >= 0.1 else f"{value:.5f}"
+
+
+def number(value: float) -> str:
+    """Write a rate."""
+    return "" if math.isnan(value) else f"{value:.1f}"
+
+
+def percent(value: float, sign: str = "") -> str:
+    """Write a share."""
+    return "" if math.isnan(value) else f"{sign}{value:.0%}"
+
+
+def ratio(value: float) -> str:
+    """Write a ratio with three digits, "-" if there is none."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

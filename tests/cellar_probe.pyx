@@ -9,6 +9,7 @@ cimport _problem
 cimport _ring
 cimport _scratch
 cimport _storage
+cimport _winograd
 from _storage cimport real
 
 SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD}
@@ -76,9 +77,9 @@ def padded(int64_t count):
 
 def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate):
     if by_column:
-        _gemm.gemm_block(True, m, n, depth, reals_of(a), reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
+        _gemm.gemm_block(True, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
     else:
-        _gemm.gemm_block(False, m, n, depth, reals_of(a), reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
+        _gemm.gemm_block(False, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
 
 
 def add_partials(partials, int64_t spans, int64_t size, int64_t first, int64_t count, int storage, out):
@@ -102,3 +103,23 @@ def pack_pixels(bytes problem, int64_t row_lane, int64_t col_lane, int storage, 
 def pack_slots(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
     _patches.pack_slots(&p, first, count, slot, slots, reals_of(dst), ld)
+
+
+def transform_src(src, int64_t line, int64_t pixel, dst, int64_t plane):
+    _winograd.transform_src(reals_of(src), line, pixel, reals_of(dst), plane)
+
+
+def transform_dst(src, int64_t line, int64_t pixel, dst, int64_t plane):
+    _winograd.transform_dst(reals_of(src), line, pixel, reals_of(dst), plane)
+
+
+def transform_filter(src, int64_t tap, dst, int64_t plane):
+    _winograd.transform_filter(reals_of(src), tap, reals_of(dst), plane)
+
+
+def restore_dst(src, int64_t plane, dst, int64_t line, int64_t pixel):
+    _winograd.restore_dst(reals_of(src), plane, reals_of(dst), line, pixel)
+
+
+def restore_filter(src, int64_t plane, dst, int64_t tap):
+    _winograd.restore_filter(reals_of(src), plane, reals_of(dst), tap)

@@ -68,7 +68,13 @@ def test_peers_agree_or_say_why_not(restored, name, dtype):
     for (label, case), row in zip(cases, rows, strict=True):
         for peer in loaded:
             assert (peer.name in row.times) != (peer.name in row.notes)
-            traits = {label, dtype, case.layout, f"{label}_backprop" if "backprop" in case.op else "", f"{dtype}_{label}"}
+            traits = {
+                label,
+                dtype,
+                case.layout,
+                f"{label}_backprop" if "backprop" in case.op else "",
+                f"{dtype}_{label}",
+            }
             reasons = [reason for trait, reason in REASONS[name].items() if trait in traits]
             assert row.notes.get(peer.name, "") == (reasons[0] if reasons else ""), f"{peer.name} {case}"
 

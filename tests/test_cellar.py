@@ -419,10 +419,10 @@ def _span(rng, size):
 
 @every_storage
 @pytest.mark.parametrize(("op", "name"), PATCHES, ids=["-".join(row) for row in PATCHES])
-@pytest.mark.parametrize("kind", ["problem", "unpadded_problem"])
-def test_patches_are_packed_by_pixel_and_by_slot(probe, storage, op, name, kind):
+@pytest.mark.parametrize("unpadded", [False, True], ids=["padded", "unpadded"])
+def test_patches_are_packed_by_pixel_and_by_slot(probe, storage, op, name, unpadded):
     problem = Problem.parse(name)
-    packed = getattr(planned(op, problem), kind)
+    packed = planned(op, problem).problem("conv", unpadded)
     head, row_lanes, col_lanes = unpacked(packed)
     (image,) = random_integers([OPS[op].shapes(problem)[op != "conv2d"]], dtype_named(storage), seed=3)
     nhwc = image if problem.layout == "NHWC" else image.transpose(0, 2, 3, 1)
@@ -434,3 +434,38 @@ def test_patches_are_packed_by_pixel_and_by_slot(probe, storage, op, name, kind)
                 ld, label = wanted.shape[1] + 3, (row, col, group, first, count, slot, slots)
                 with only(lattice(*wanted.shape, ld, 1), wanted, real_of(storage), label) as dst:
                     pack(packed, r, s, STORAGE[storage], image, group, first, count, slot, slots, dst, ld)
+
+
+A = np.array([[1, 0], [1, 1], [1, -1], [0, -1]])
+B = np.array([[1, 0, 0, 0], [0, 1, -1, 1], [-1, 1, 1, 0], [0, 0, 0, -1]])
+G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+# What a transform does to one channel, how many rows and columns it reads, and whether its two sides are lines or planes.
+TRANSFORMS = {
+    "transform_src": (B.T, 4, "line", "plane"),
+    "transform_dst": (A, 2, "line", "plane"),
+    "transform_filter": (G, 3, "plane", "plane"),
+    "restore_dst": (A.T, 4, "plane", "line"),
+    "restore_filter": (G.T, 4, "plane", "plane"),
+}
+
+
+def strides_of(kind, width, lanes):
+    """Distances of rows and columns, and the arguments that give them."""
+    if kind == "line":
+        return (7 * width * lanes, lanes + 3), (7 * width * lanes, lanes + 3)
+    return (width * (lanes + 5), lanes + 5), (lanes + 5,)
+
+
+@every_real
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_winograds_transforms_are_products_of_matrices(probe, storage, name):
+    matrix, size, read, written = TRANSFORMS[name]
+    lanes, (result, _) = probe.SIZES["VL"], matrix.shape
+    (row, col), taken = strides_of(read, size, lanes)
+    (dst_row, dst_col), given = strides_of(written, result, lanes)
+    tile = integers((size, size, lanes), np.float64, seed=size)
+    src = np.zeros(size * row + size * col, real_of(storage))
+    src[lattice(size, size, row, col)[..., None] + np.arange(lanes)] = tile
+    offsets = lattice(result, result, dst_row, dst_col)[..., None] + np.arange(lanes)
+    with only(offsets, np.einsum("ia,abl,jb->ijl", matrix, tile, matrix), real_of(storage), name) as dst:
+        getattr(probe, name)(src, *taken, dst, *given)

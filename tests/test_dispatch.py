@@ -12,8 +12,10 @@ from gradops.testing import LEVELS, OPS, forced, runnable
 STEMS = sorted({stem for op in OPS.values() for stem in op.stems})
 
 
-def in_a_fresh_process(code, level=None):
-    environment = {name: value for name, value in os.environ.items() if name != "GRADOPS_ISA"}
+def in_a_fresh_process(code, level=None, **environment):
+    environment |= {
+        name: value for name, value in os.environ.items() if name != "GRADOPS_ISA" and name not in environment
+    }
     if level is not None:
         environment["GRADOPS_ISA"] = level
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
@@ -51,6 +53,26 @@ def test_unknown_level_in_the_environment_is_an_error_that_lists_the_known_ones(
     failed = in_a_fresh_process(SELECTED, "avx2")
     assert failed.returncode != 0
     assert "GRADOPS_ISA must be one of generic, x86_64_v3, x86_64_v4, got 'avx2'" in failed.stderr
+
+
+WINOGRADS_SHAPE = """
+import numpy as np, gradops
+gradops.conv2d(np.ones((1, 5, 5, 16), np.float32), np.ones((3, 3, 16, 16), np.float32), 1, "SAME")
+"""
+
+
+@pytest.mark.parametrize(
+    ("named", "ran"), [("", "winograd"), ("conv", "conv"), ("winograd", "winograd"), ("depthwise", "winograd")]
+)
+def test_environment_selects_an_algorithm_where_it_accepts(named, ran):
+    done = in_a_fresh_process(WINOGRADS_SHAPE, GRADOPS_ALGORITHM=named, GRADOPS_VERBOSE="1")
+    assert f" {ran}_gather_f32_" in done.stderr
+
+
+def test_unknown_algorithm_in_the_environment_is_an_error_that_lists_the_known_ones():
+    failed = in_a_fresh_process(WINOGRADS_SHAPE, GRADOPS_ALGORITHM="fft")
+    assert failed.returncode != 0
+    assert "GRADOPS_ALGORITHM must be one of conv, winograd, depthwise, got 'fft'" in failed.stderr
 
 
 @pytest.mark.parametrize("stem", STEMS)

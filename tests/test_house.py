@@ -28,14 +28,15 @@ MAY_IMPORT = {
     "_pool_ops": {"numpy", "_pooling", "_values", "_arrays", "_call"},
     "_call": {"_arrays", "_dispatch", "_threads"},
     "_arrays": {"numpy"},
-    "_geometry": {"_problem", "_values"},
-    "_problem": {"_values"},
+    "_geometry": {"_algorithms", "_problem", "_values"},
+    "_problem": {"_algorithms", "_values"},
+    "_algorithms": set(),
     "_pooling": {"_values"},
     "_values": set(),
     "_threads": set(),
-    "_dispatch": {"_kernels.runtime"},
+    "_dispatch": {"_algorithms", "_kernels.runtime"},
 }
-TESTING_MAY_IMPORT = {"numpy", "ml_dtypes", "gradops", "_dispatch"}
+TESTING_MAY_IMPORT = {"numpy", "ml_dtypes", "gradops", "_algorithms", "_dispatch", "_problem"}
 # The same for _bench/, whose files are named without the folder; testing stands for all of it.
 BENCH_MAY_IMPORT = {
     "__init__": {"cli"},
@@ -44,13 +45,15 @@ BENCH_MAY_IMPORT = {
     "roof": {"numpy", "_dispatch", "_threads"},
     "runner": {"numpy", "testing", "problems", "roof"},
     "peers": {"numpy", "testing", "runner", "torch", "tensorflow", "jax"},
-    "table": {"rich", "runner"},
+    "text": set(),
+    "table": {"rich", "runner", "text"},
+    "summary": {"text"},
     "report": {"gradops", "roof", "runner"},
-    "plot": {"matplotlib"},
+    "plot": {"matplotlib", "summary", "text"},
     "selftest": {"testing"},
     "cli": {
         "gradops", "testing", "_dispatch", "_threads",
-        "problems", "suites", "roof", "runner", "peers", "table", "report", "plot", "selftest",
+        "problems", "suites", "roof", "runner", "peers", "table", "text", "summary", "report", "plot", "selftest",
     },
 }  # fmt: skip
 MEASURING = {"roof_f32", "roof_f64"}

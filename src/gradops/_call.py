@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Protocol
 
 from gradops._arrays import NUMBERS, Array, check_out, empty, native, ready, zeros
-from gradops._dispatch import kernel
+from gradops._dispatch import algorithm, kernel
 from gradops._threads import resolve
 
 _VERBOSE = os.environ.get("GRADOPS_VERBOSE", "").strip() not in ("", "0")
@@ -36,15 +36,14 @@ class Plan(Protocol):
         """Nothing is summed (or nothing is asked for): the result is zeros and no kernel runs."""
 
     @property
-    def stems(self) -> tuple[str, ...]:
-        """The kernel for each storage code."""
+    def algorithms(self) -> tuple[str, ...]:
+        """Those that accept the problem, the one that is taken first."""
 
-    @property
-    def problem(self) -> bytes: ...
+    def stem(self, algorithm: str, storage: int) -> str:
+        """The kernel of an algorithm for a storage code."""
 
-    @property
-    def unpadded_problem(self) -> bytes:
-        """The problem for infinities and NaN, which the zeros of the padding must not meet."""
+    def problem(self, algorithm: str, unpadded: bool = False) -> bytes:
+        """What the kernel is told; unpadded for infinities and NaN, which the zeros of the padding must not meet."""
 
 
 def call(plan: Plan, arrays: tuple[Array, ...], storage: int, out: object = None, num_threads: object = None) -> Array:
@@ -57,30 +56,34 @@ def call(plan: Plan, arrays: tuple[Array, ...], storage: int, out: object = None
         result = zeros(plan.result_shape, dtype)
     else:
         result = empty(plan.result_shape, dtype)
-    started = perf_counter() if _VERBOSE else 0.0
+    started, ran = perf_counter() if _VERBOSE else 0.0, ""
     if not plan.zero:
-        _run(plan, [ready(array) for array in arrays], storage, result, threads)
+        ran = _run(plan, [ready(array) for array in arrays], storage, result, threads)
     elif out is not None:
         result.fill(0)
     if _VERBOSE:
-        _report(plan, arrays, storage, threads, 1e3 * (perf_counter() - started))
+        _report(plan, arrays, storage, ran, threads, 1e3 * (perf_counter() - started))
     return result
 
 
-def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: int) -> None:
-    """Runs the kernel, again if it says that infinities met the padding.
+def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: int) -> str:
+    """Runs the kernel; if it says that infinities met zeros that are not theirs, runs one where they meet none. Returns its stem.
 
     The problem is packed only now, when the arrays that bound its size are known to fit in memory.
     """
-    run = kernel(plan.stems[storage]).run
-    if run(plan.problem, storage, *inputs, result, threads) is False:
-        run(plan.unpadded_problem, storage, *inputs, result, threads)
+    taken = algorithm(plan.algorithms)
+    stem = plan.stem(taken, storage)
+    if kernel(stem).run(plan.problem(taken), storage, *inputs, result, threads) is False:
+        exact = next(each for each in plan.algorithms if each != "winograd")
+        stem = plan.stem(exact, storage)
+        kernel(stem).run(plan.problem(exact, unpadded=True), storage, *inputs, result, threads)
+    return stem
 
 
-def _report(plan: Plan, arrays: tuple[Array, ...], storage: int, threads: int, milliseconds: float) -> None:
+def _report(plan: Plan, arrays: tuple[Array, ...], storage: int, stem: str, threads: int, milliseconds: float) -> None:
     """One line on stderr. The time is the kernel's, with packing the problem and copying inputs that were not ready."""
     named = (*zip(plan.arguments, (array.shape for array in arrays), strict=True), ("result", plan.result_shape))
     shapes = " ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in named)
-    module = "none" if plan.zero else kernel(plan.stems[storage]).__name__.rpartition(".")[2]
+    module = kernel(stem).__name__.rpartition(".")[2] if stem else "none"
     line = f"gradops: {plan.op} {shapes} {plan.data_format} {NUMBERS[storage]} {module}"
     print(f"{line} threads={threads} {milliseconds:.3f} ms", file=sys.stderr)

@@ -1,6 +1,7 @@
 """The stairs: which build of a kernel runs on this CPU.
 
 Every kernel is compiled once per ISA level. The best level that the CPU supports is used; ``GRADOPS_ISA`` names another one.
+Of the algorithms that accept a problem the preferred one is used; ``GRADOPS_ALGORITHM`` names another one.
 This is the only module that imports compiled code, and it asks ``_kernels.runtime`` first: code built for a level that the CPU
 lacks may die while it is being imported.
 """
@@ -14,12 +15,14 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
+from gradops._algorithms import ALGORITHMS
 from gradops._kernels import runtime as runtime
 
 LEVELS = ("generic", "x86_64_v3", "x86_64_v4")
 """Every ISA level that gradops knows, worst first."""
 
 _forced: str | None = None
+_forced_algorithm: str | None = None
 
 
 @cache
@@ -59,12 +62,32 @@ def kernel(stem: str) -> ModuleType:
     return _load(stem, _forced or _default())
 
 
+def algorithm(accepting: tuple[str, ...]) -> str:
+    """The algorithm in use for a problem that these accept, the preferred one first."""
+    named = _forced_algorithm or _default_algorithm()
+    return named if named in accepting else accepting[0]
+
+
+@cache
+def _default_algorithm() -> str:
+    named = os.environ.get("GRADOPS_ALGORITHM", "")
+    if named and named not in ALGORITHMS:
+        raise ValueError(
+            f"the environment variable GRADOPS_ALGORITHM must be one of {', '.join(ALGORITHMS)}, got {named!r}"
+        )
+    return named
+
+
 @contextmanager
-def forced(level: str) -> Iterator[None]:
-    """Run every kernel at `level` inside the block, in all threads: for tests and benchmarks."""
-    global _forced
-    before, _forced = _forced, _checked(level, "level")
+def forced(level: str | None = None, algorithm: str | None = None) -> Iterator[None]:
+    """Run every kernel at `level`, and `algorithm` wherever it accepts, inside the block, in all threads: for tests and benchmarks."""
+    global _forced, _forced_algorithm
+    before = _forced, _forced_algorithm
+    _forced = _forced if level is None else _checked(level, "level")
+    if algorithm is not None and algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
+    _forced_algorithm = algorithm or _forced_algorithm
     try:
         yield
     finally:
-        _forced = before
+        _forced, _forced_algorithm = before

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+from gradops._algorithms import algorithms
 from gradops._problem import Axis, Plan
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
@@ -26,9 +27,9 @@ LARGEST_STEP = 2**31 - 1
 
 
 class Op(NamedTuple):
-    """What tells one convolution op from another: its kernel, its arrays, and what the other arguments are called."""
+    """What tells one convolution op from another: what its kernels do, its arrays, and what the other arguments are called."""
 
-    kernel: str
+    work: str
     arguments: tuple[str, str]
     input: str = "input"
     filter: str = "filter"
@@ -59,15 +60,6 @@ OPS = {
     "depthwise_conv2d_native_backprop_input": _INPUT._replace(depthwise=True),
     "depthwise_conv2d_native_backprop_filter": _FILTER._replace(depthwise=True),
 }
-STEMS = {
-    f"{family}_{verb}": (f"{family}_{verb}_f32",) * 3 + (f"{family}_{verb}_f64",)
-    for family in ("conv", "depthwise")
-    for verb in ("gather", "reduce")
-}
-
-
-MOST_MULTIPLIERS = 64
-"""What the depthwise kernels hold in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
 
 
 def attributes(strides: Any, padding: Any, explicit_paddings: Any, data_format: Any, dilations: Any) -> Attributes:
@@ -136,8 +128,6 @@ def plan(op: str, input_shape: Shape, filter_shape: Shape, out_backprop_shape: S
             f"batch {input_shape[0]} of {kind.input}, {row_formula}, {col_formula}, "
             f"{out_channels} output channels of {kind.filter} {filter_shape}"
         )
-    stencil = kind.depthwise or (groups > 1 and filter_shape[2] == 1)
-    family = "depthwise" if stencil and out_channels <= groups * MOST_MULTIPLIERS else "conv"
     return Plan(
         op=op,
         arguments=kind.arguments,
@@ -151,7 +141,8 @@ def plan(op: str, input_shape: Shape, filter_shape: Shape, out_backprop_shape: S
         cols=cols,
         scatters=kind.scatters,
         zero=0 in (*input_shape, *filter_shape, *output_shape),
-        stems=STEMS[f"{family}_{kind.kernel}"],
+        work=kind.work,
+        algorithms=algorithms(kind.depthwise, rows, cols, groups, filter_shape[2], out_channels),
     )
 
 

@@ -40,13 +40,21 @@ class Plan:
     row_sequence: Shape
     col_sequence: Shape
     zero: bool
-    stems: tuple[str, ...]
-    problem: bytes
+    kernel: str
+    packed: bytes
 
     @property
-    def unpadded_problem(self) -> bytes:
-        """The same: nothing is padded."""
-        return self.problem
+    def algorithms(self) -> tuple[str, ...]:
+        """There is one."""
+        return ("pool",)
+
+    def stem(self, algorithm: str, storage: int) -> str:
+        """The kernel, whatever the storage."""
+        return self.kernel
+
+    def problem(self, algorithm: str, unpadded: bool = False) -> bytes:
+        """The kernel's view; nothing is padded."""
+        return self.packed
 
 
 class Problem(NamedTuple):
@@ -210,8 +218,8 @@ def pooled(shape: Shape, row_sequence: Shape, col_sequence: Shape, overlapping: 
         row_sequence=row_sequence,
         col_sequence=col_sequence,
         zero=0 in output_shape,
-        stems=("pool_gather",) * 6,
-        problem=_packed(shape, data_format, row_cells, col_cells),
+        kernel="pool_gather",
+        packed=_packed(shape, data_format, row_cells, col_cells),
     )
 
 
@@ -257,8 +265,8 @@ def gradient(
         row_sequence=row_sequence,
         col_sequence=col_sequence,
         zero=0 in input_shape or 0 in output_shape,
-        stems=("pool_spread",) * 6,
-        problem=_packed(input_shape, data_format, row_cells, col_cells),
+        kernel="pool_spread",
+        packed=_packed(input_shape, data_format, row_cells, col_cells),
     )
 
 

@@ -7,12 +7,12 @@ strided input gradient one for each remainder modulo the stride, and none multip
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import groupby
 from math import gcd, prod
 from typing import NamedTuple
 
+from gradops._algorithms import stem
 from gradops._values import LAYOUTS, Layout, Shape
 
 WIDEST_LINE = 1024
@@ -102,28 +102,33 @@ class Plan:
     cols: Axis
     zero: bool
     scatters: bool
-    stems: tuple[str, ...]
+    work: str
+    algorithms: tuple[str, ...]
+    problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
-    @cached_property
-    def problem(self) -> bytes:
-        """The kernel's view; made when a kernel first runs, so that its lanes never outgrow arrays that exist."""
-        return b"" if self.zero else _packed(self, False)
+    def stem(self, algorithm: str, storage: int) -> str:
+        """The kernel of an algorithm for a storage code."""
+        return stem(algorithm, self.work, storage)
 
-    @cached_property
-    def unpadded_problem(self) -> bytes:
-        """The same in smaller lanes, none of whose taps lies in the padding: for infinities, whose product with zero is NaN."""
-        return _packed(self, True)
+    def problem(self, algorithm: str, unpadded: bool = False) -> bytes:
+        """The kernel's view; made when a kernel first runs, so that its lanes never outgrow arrays that exist.
+
+        Unpadded, in smaller lanes, none of whose taps lies in the padding: for infinities, whose product with zero is NaN.
+        """
+        packed = self.problems.get((algorithm, unpadded))
+        if packed is None:
+            packed = self.problems[algorithm, unpadded] = _packed(self, algorithm, unpadded)
+        return packed
 
 
-def _packed(plan: Plan, unpadded: bool) -> bytes:
+def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     layout = LAYOUTS[plan.data_format]
-    depthwise = plan.stems[0].startswith("depthwise")
     src, dst = (plan.output_shape, plan.input_shape) if plan.scatters else (plan.input_shape, plan.output_shape)
     filter_rows, filter_cols = plan.filter_shape[:2]
     out_channels = plan.output_shape[layout.c]
     in_group, out_group = plan.input_shape[layout.c] // plan.groups, out_channels // plan.groups
-    row_lanes = _row_lanes(plan.rows, plan.scatters, depthwise)
-    col_lanes = _col_lanes(plan.cols, plan.scatters, depthwise)
+    row_lanes = _row_lanes(plan.rows, plan.scatters, algorithm)
+    col_lanes = _col_lanes(plan.cols, plan.scatters, algorithm)
     if unpadded:
         row_lanes = without_padding(row_lanes, src[layout.h])
         col_lanes = without_padding(col_lanes, src[layout.w])
@@ -163,16 +168,16 @@ def _count(lanes: list[Lane]) -> int:
     return sum(lane.count for lane in lanes)
 
 
-def _row_lanes(axis: Axis, scatters: bool, depthwise: bool) -> list[Lane]:
-    """Lanes of rows. The depthwise kernels keep source rows in a ring, so their taps must be neighbours."""
-    return (gradient_lanes if scatters else forward_lanes)(axis, depthwise)
+def _row_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
+    """Lanes of rows. Where source rows are kept for several taps, as in a ring or a tile, the taps must be neighbours."""
+    return (gradient_lanes if scatters else forward_lanes)(axis, algorithm != "conv")
 
 
-def _col_lanes(axis: Axis, scatters: bool, depthwise: bool) -> list[Lane]:
+def _col_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of columns. The depthwise kernels load them as lines, and split those that would get too long."""
     make = gradient_lanes if scatters else forward_lanes
-    whole = make(axis, False)
-    if depthwise and any((lane.taps - 1) * lane.tap_step >= WIDEST_LINE for lane in whole):
+    whole = make(axis, algorithm == "winograd")
+    if algorithm == "depthwise" and any((lane.taps - 1) * lane.tap_step >= WIDEST_LINE for lane in whole):
         return make(axis, True)
     return whole
 

@@ -34,9 +34,9 @@ cdef inline void gemm_ukr(int m, int64_t row, int64_t step, int64_t depth, const
             store(c + i * ldc + j * VL, acc[i][j])
 
 
-cdef inline void gemm_tile(int m, bint by_column, int64_t depth, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:
-    """gemm_ukr for any m <= MR; a is [m][LD] or, by column, [depth][LD]."""
-    cdef int64_t row = 1 if by_column else LD, step = LD if by_column else 1
+cdef inline void gemm_tile(int m, bint by_column, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+    """gemm_ukr for any m <= MR; a is [m][lda] or, by column, [depth][lda]."""
+    cdef int64_t row = 1 if by_column else lda, step = lda if by_column else 1
     if MR > 6:
         if m == 14: gemm_ukr(14, row, step, depth, a, b, ldb, c, ldc, accumulate)
         elif m == 13: gemm_ukr(13, row, step, depth, a, b, ldb, c, ldc, accumulate)
@@ -54,13 +54,13 @@ cdef inline void gemm_tile(int m, bint by_column, int64_t depth, const real *a, 
     elif m == 1: gemm_ukr(1, row, step, depth, a, b, ldb, c, ldc, accumulate)
 
 
-cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, const real *a, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
     """c[0:m, 0:n] (+)= a b, panel after panel of NR columns; rows are split evenly into register tiles.
 
-    *Assumes:* b holds panels of NR columns, `panel` elements apart, zero beyond n; c has ldc >= n rounded up to NR.
+    *Assumes:* by_column is a compile-time constant and, without it, lda as well, so that rows are at constant offsets; b holds panels of NR columns, `panel` elements apart, zero beyond n; c has ldc >= n rounded up to NR.
     """
     cdef int64_t tiles = (m + MR - 1) // MR, j, t, i
     for j in range((n + NR - 1) // NR):
         for t in range(tiles):
             i = part(m, t, tiles)
-            gemm_tile(<int> (part(m, t + 1, tiles) - i), by_column, depth, a + (i if by_column else i * LD), b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate)
+            gemm_tile(<int> (part(m, t + 1, tiles) - i), by_column, depth, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate)

@@ -92,27 +92,31 @@ cdef inline void clear_block(int64_t rows, int64_t cols, real *dst, int64_t ld) 
             clear(dst + r * ld, cols)
 
 
-cdef inline void pack_tap(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t j, int64_t c, int64_t channels, bint by_slot, real *dst, int64_t ld) noexcept nogil:
-    """Channels c.. of tap (i, j) for `pixels` pixels of one row: dst[pixel ld + channel] or, by slot, dst[channel ld + pixel]."""
-    cdef const Problem *g = p.g
-    cdef int64_t step = p.col.src_unit * p.col.z_step, low = 0, high = pixels
-    cdef int64_t y = src_index(p.row, at.u, i), x = src_index(p.col, at.v, j)
-    cdef const char *src
+cdef inline void pack_line(const Problem *g, int storage, const char *src, int64_t y, int64_t x, int64_t step, int64_t pixels, int64_t channels, bint by_slot, real *dst, int64_t ld) noexcept nogil:
+    """Pixels (y, x), (y, x + step), ... of the image and channel at src: dst[pixel ld + channel] or, by slot, dst[channel ld + pixel]."""
+    cdef int64_t low = 0, high = pixels
     if x < 0:
         low = smaller(divide_up(-x, step), pixels)
     if x + (pixels - 1) * step >= g.src_cols:
         high = larger(divide_up(g.src_cols - x, step), low) if x < g.src_cols else low
     if not 0 <= y < g.src_rows:
         low = high = pixels
-    src = p.src + (at.n * g.src_n + y * g.src_y + (x + low * step) * g.src_x + c * g.src_c) * item_size(p.storage)
+    src += (y * g.src_y + (x + low * step) * g.src_x) * item_size(storage)
     if by_slot:
         clear_block(channels, low, dst, ld)
-        widen_block(p.storage, src, g.src_c, step * g.src_x, channels, high - low, dst + low, ld)
+        widen_block(storage, src, g.src_c, step * g.src_x, channels, high - low, dst + low, ld)
         clear_block(channels, pixels - high, dst + high, ld)
     else:
         clear_block(low, channels, dst, ld)
-        widen_block(p.storage, src, step * g.src_x, g.src_c, high - low, channels, dst + low * ld, ld)
+        widen_block(storage, src, step * g.src_x, g.src_c, high - low, channels, dst + low * ld, ld)
         clear_block(pixels - high, channels, dst + high * ld, ld)
+
+
+cdef inline void pack_tap(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t j, int64_t c, int64_t channels, bint by_slot, real *dst, int64_t ld) noexcept nogil:
+    """Channels c.. of tap (i, j) for `pixels` pixels of one row."""
+    cdef const char *src = p.src + (at.n * p.g.src_n + c * p.g.src_c) * item_size(p.storage)
+    pack_line(p.g, p.storage, src, src_index(p.row, at.u, i), src_index(p.col, at.v, j), p.col.src_unit * p.col.z_step, pixels, channels,
+              by_slot, dst, ld)
 
 
 cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, bint by_slot, real *dst, int64_t ld) noexcept nogil:

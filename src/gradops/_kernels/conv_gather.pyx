@@ -185,7 +185,7 @@ cdef void multiply(const Gather *w, int64_t count, int64_t channels, int64_t kc,
     if w.channel_rows:
         m, n, ldb, panel = channels, count, LDP, NR
         patch, filter = filter, patch
-    gemm_block(False, m, n, kc, patch, filter, ldb, panel, c, ldc, accumulate)
+    gemm_block(False, m, n, kc, patch, LD, filter, ldb, panel, c, ldc, accumulate)
 
 
 cdef void clear_columns(real *patch, int64_t rows, int64_t cols, int64_t ld) noexcept nogil:

@@ -91,10 +91,10 @@ cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t 
         pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, first, depth, b.dy)
         if w.g.src_c == 1:
             pack_pixels(p, first, depth, pair_slot, slots, b.patch, LD)
-            gemm_block(True, slots, b.channels, depth, b.patch, b.dy, NR, KC * NR, c, CHANNELS, accumulate)
+            gemm_block(True, slots, b.channels, depth, b.patch, LD, b.dy, NR, KC * NR, c, CHANNELS, accumulate)
         else:
             pack_slots(p, first, depth, pair_slot, slots, b.patch, LD)
-            gemm_block(False, slots, b.channels, depth, b.patch, b.dy, NR, KC * NR, c, CHANNELS, accumulate)
+            gemm_block(False, slots, b.channels, depth, b.patch, LD, b.dy, NR, KC * NR, c, CHANNELS, accumulate)
         first += depth
         accumulate = True
 

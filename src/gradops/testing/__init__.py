@@ -11,7 +11,8 @@ The tests and the benchmarks of gradops are written against this package; it is 
 `random_normal`     operands that round
 `assert_exact`      equal to the reference, rounded once to the storage type
 `assert_close`      within the error that the accumulation type permits
-`runnable`          whether this CPU runs an instruction set level; `forced` pins one
+`runnable`          whether this CPU runs an instruction set level; `forced` pins one, or an algorithm
+`accepting`         the algorithms that compute an op on a problem
 ==================  ==========================================================================
 
 Examples
@@ -26,7 +27,7 @@ Examples
 
 from ._compare import Expected, MistrustedComparison, assert_close, assert_exact, error_bound
 from ._inputs import DTYPES, dtype_named, random_integers, random_normal
-from ._levels import LEVELS, forced, runnable
+from ._levels import LEVELS, accepting, forced, runnable
 from ._ops import OPS, Op
 from ._problems import PoolProblem, Problem
 from ._sequences import pooling_sequence, pooling_sequences
@@ -40,6 +41,7 @@ __all__ = [
     "Op",
     "PoolProblem",
     "Problem",
+    "accepting",
     "assert_close",
     "assert_exact",
     "dtype_named",

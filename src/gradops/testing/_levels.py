@@ -1,12 +1,28 @@
-"""Instruction set levels, for tests that run every build of a kernel."""
+"""Instruction set levels and algorithms, for tests that run every build of every kernel."""
 
 from __future__ import annotations
 
+from gradops._algorithms import algorithms
 from gradops._dispatch import LEVELS, available, forced
+from gradops._problem import Axis
 
-__all__ = ["LEVELS", "forced", "runnable"]
+from ._ops import Op
+from ._problems import PoolProblem, Problem
+
+__all__ = ["LEVELS", "accepting", "forced", "runnable"]
 
 
 def runnable(level: str) -> bool:
     """Return whether this CPU runs kernels built for `level`."""
     return level in available()
+
+
+def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
+    """Return the algorithms that compute `op` on `problem`, the one that is taken by default first."""
+    if isinstance(problem, PoolProblem):
+        return ("pool",)
+    rows, cols = (
+        Axis(size, taps, stride, dilation, before, out) for size, out, taps, stride, dilation, before in problem.axes
+    )
+    per_group, groups, outputs = problem.filter_groups
+    return algorithms(op.kind == "depthwise", rows, cols, groups, per_group, outputs * groups)

@@ -135,14 +135,16 @@ _OPERANDS = {
 }
 
 
-def _convolution(name: str, raw_name: str, kind: str, sizes: str, stem: str) -> Op:
+def _convolution(name: str, raw_name: str, kind: str, sizes: str) -> Op:
+    work = "reduce" if sizes == "filter_sizes" else "gather"
+    algorithms = ("depthwise",) if kind == "depthwise" else ("conv", "winograd")
     return Op(
         name=name,
         raw_name=raw_name,
         kind=kind,
         operands=_OPERANDS[sizes],
         sizes=sizes,
-        stems=(f"{stem}_f32", f"{stem}_f64"),
+        stems=tuple(f"{algorithm}_{work}_{real}" for algorithm in algorithms for real in ("f32", "f64")),
         dtypes=_FLOATS,
         reference=_REFERENCES[sizes],
     )
@@ -151,23 +153,21 @@ def _convolution(name: str, raw_name: str, kind: str, sizes: str, stem: str) -> 
 OPS: dict[str, Op] = {
     op.name: op
     for op in (
-        _convolution("conv2d", "Conv2D", "dense", "", "conv_gather"),
-        _convolution("conv2d_backprop_input", "Conv2DBackpropInput", "dense", "input_sizes", "conv_gather"),
-        _convolution("conv2d_backprop_filter", "Conv2DBackpropFilter", "dense", "filter_sizes", "conv_reduce"),
-        _convolution("depthwise_conv2d_native", "DepthwiseConv2dNative", "depthwise", "", "depthwise_gather"),
+        _convolution("conv2d", "Conv2D", "dense", ""),
+        _convolution("conv2d_backprop_input", "Conv2DBackpropInput", "dense", "input_sizes"),
+        _convolution("conv2d_backprop_filter", "Conv2DBackpropFilter", "dense", "filter_sizes"),
+        _convolution("depthwise_conv2d_native", "DepthwiseConv2dNative", "depthwise", ""),
         _convolution(
             "depthwise_conv2d_native_backprop_input",
             "DepthwiseConv2dNativeBackpropInput",
             "depthwise",
             "input_sizes",
-            "depthwise_gather",
         ),
         _convolution(
             "depthwise_conv2d_native_backprop_filter",
             "DepthwiseConv2dNativeBackpropFilter",
             "depthwise",
             "filter_sizes",
-            "depthwise_reduce",
         ),
         Op(
             name="fractional_avg_pool",

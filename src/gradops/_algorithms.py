@@ -1,0 +1,76 @@
+"""Which kernel computes a convolution: what each one accepts, and the one that is taken.
+
+======================  ==============================================================================
+`conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
+`winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
+`depthwise`             a stencil; one input channel a group and few multipliers
+======================  ==============================================================================
+
+`algorithms` chooses. ``GRADOPS_ALGORITHM`` names another one, which is then taken wherever it accepts the problem;
+``GRADOPS_VERBOSE`` shows what ran.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Axis(Protocol):
+    """What is asked of one spatial dimension."""
+
+    @property
+    def taps(self) -> int: ...
+
+    @property
+    def stride(self) -> int: ...
+
+
+ALGORITHMS = ("conv", "winograd", "depthwise")
+"""All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
+
+MOST_MULTIPLIERS = 64
+"""What the depthwise kernels hold in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
+
+LEAST_CHANNELS = 8
+"""Input and output channels of a group from which on `winograd` is taken: below, the transforms cost more than they save.
+
+Time of `conv` over that of `winograd`, float32, NHWC, 2 threads of a Zen 4 (the forward op, the gradients of input and filter):
+
+==================  ==================  ==================  ==================
+channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
+==================  ==================  ==================  ==================
+4 to 4              0.94  0.91  1.38    1.25  1.22  0.73    1.16  1.12  0.61
+3 to 64             1.15  0.74  1.07    0.68  1.53  0.65    0.90  1.31  0.58
+8 to 8              1.60  1.58  1.51    1.04  1.02  1.02    1.04  1.06  0.99
+64 to 8             2.10  1.48  2.34    1.63  0.93  1.82    1.36  0.99  1.26
+64 to 64            2.05  2.03  2.21    1.49  1.49  1.61    1.98  1.98  0.79
+256 to 256          1.80  1.89  2.29    1.45  1.42  1.38    1.40  1.31  1.08
+==================  ==================  ==================  ==================
+"""
+
+
+def algorithms(
+    depthwise: bool, rows: Axis, cols: Axis, groups: int, per_group: int, out_channels: int
+) -> tuple[str, ...]:
+    """The algorithms that accept a problem, the one that is taken first.
+
+    `per_group` input channels belong to a group, `out_channels` output channels to all of them.
+    """
+    outputs = out_channels // max(groups, 1)
+    if depthwise or (groups > 1 and per_group == 1):
+        return ("depthwise",) if per_group * outputs <= MOST_MULTIPLIERS else ("conv",)
+    if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
+        return ("conv",)
+    return ("winograd", "conv") if min(per_group, outputs) >= LEAST_CHANNELS else ("conv", "winograd")
+
+
+def stem(algorithm: str, work: str, storage: int) -> str:
+    """The kernel of an algorithm for a storage code."""
+    return _STEMS[algorithm, work][storage]
+
+
+_STEMS = {
+    (algorithm, work): (f"{algorithm}_{work}_f32",) * 3 + (f"{algorithm}_{work}_f64",)
+    for algorithm in ALGORITHMS
+    for work in ("gather", "reduce")
+}

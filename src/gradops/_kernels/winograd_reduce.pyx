@@ -1,0 +1,215 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""dw = G' [sum_tile (B' x B) * (A dy A')] G: conv2d_backprop_filter with 3x3 taps at distance 1, by Winograd's F(2x2, 3x3).
+
+In parallel: blocks of (span of tiles, group, channels of x, channels of dy). Few blocks get more spans: each span sums into its own partial dw,
+and the partials are added in order. Packed: transformed tiles of x and dy, TILES at a time.
+
+*Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; every lane has z_step 1,
+tap_step 1 and all 3 taps; dw is [slots][groups][k].
+"""
+from cpython.bytes cimport PyBytes_AS_STRING
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
+cimport numpy as cnp
+from _gemm cimport gemm_block
+from _partials cimport ADDED, add_partials
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
+from _scratch cimport allocate, padded
+from _storage cimport real, NR, NV, REAL_STORAGE, VL, all_finite, clear, item_size, narrow_block, widen_block
+from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
+
+cnp.import_array()
+
+cdef enum:
+    TILES = 32                                          # that are transformed at a time
+    X_CHANNELS = 64                                     # of a block, at most
+    DY_CHANNELS = 128                                   # of a block, at most
+    MIN_BLOCKS = 16                                     # tiles are split into spans until there are as many blocks
+    MIN_SPAN = 64                                       # tiles of a span, at least
+    PAD = 16                                            # planes are a vector more apart than they need, to spread over the cache sets
+    SUMS_PLANE = X_CHANNELS * DY_CHANNELS + PAD
+    X_PLANE = TILES * X_CHANNELS + PAD
+    DY_PLANE = TILES * DY_CHANNELS + PAD
+    SCRATCH = PLANES * (SUMS_PLANE + X_PLANE + DY_PLANE) + 4 * LINE * 32
+
+
+cdef struct Reduce:
+    const Problem *g
+    int storage
+    const char *x
+    const char *dy
+    char *dw
+    int64_t x_blocks, dy_blocks, spans
+    real *partials                                      # [span][tap][channel of x][group][k], where there are several spans
+    bint *finite                                        # cleared if dw holds an infinity or NaN
+
+
+cdef void plan(Reduce *w) noexcept nogil:
+    """Chooses blocks and spans; by the problem alone, never by the number of threads."""
+    cdef const Problem *g = w.g
+    cdef int64_t blocks, all_tiles = g.images * divide_up(g.dst_rows, 2) * divide_up(g.dst_cols, 2)
+    w.x_blocks = divide_up(g.src_channels, X_CHANNELS)
+    w.dy_blocks = divide_up(g.dst_channels, DY_CHANNELS)
+    blocks = g.groups * w.x_blocks * w.dy_blocks
+    w.spans = larger(smaller(divide_up(MIN_BLOCKS, blocks), all_tiles // MIN_SPAN), 1)
+
+
+cdef int64_t filter_size(const Reduce *w) noexcept nogil:
+    return 9 * w.g.src_channels * w.g.groups * w.g.dst_channels
+
+
+cdef struct Block:                                      # what a thread works on: a block of dw and its scratch
+    int64_t span, group, x_channel, x_channels, dy_channel, dy_channels
+    real *sums                                          # [plane][channel of x][DY_CHANNELS]
+    real *x                                             # transformed: [plane][tile][X_CHANNELS]
+    real *dy                                            # transformed: [plane][panel][tile][NR]
+    real *stage
+
+
+cdef void pack_x(const Reduce *w, const Tiles *t, const Block *b, int64_t first, int64_t count) noexcept nogil:
+    """Transforms tiles of x."""
+    cdef int64_t i, done = 0
+    cdef Run r
+    cdef const char *x
+    while done < count:
+        r = run_at(t, first + done, count - done)
+        for i in range(divide_up(b.x_channels, NR)):
+            x = w.x + (b.group * w.g.src_channels + b.x_channel + i * NR) * w.g.src_c * item_size(w.storage)
+            pack_src(t, w.storage, x, &r, smaller(NR, b.x_channels - i * NR), b.stage, b.x + done * X_CHANNELS + i * NR, X_CHANNELS, X_PLANE)
+        done += r.count
+
+
+cdef void pack_dy(const Reduce *w, const Tiles *t, const Block *b, int64_t first, int64_t count) noexcept nogil:
+    """Transforms tiles of dy; pixels beyond the lane pair are zero."""
+    cdef const Problem *g = w.g
+    cdef int64_t panel, k, done = 0, i, v, pixels, rows, size = item_size(w.storage)
+    cdef Run r
+    cdef const char *dy
+    while done < count:
+        r = run_at(t, first + done, count - done)
+        rows, pixels = smaller(2, t.row.count - 2 * r.i), smaller(2 * r.count, t.col.count - 2 * r.j)
+        for panel in range(divide_up(b.dy_channels, NR)):
+            k = panel * NR
+            if rows < 2 or pixels < 2 * r.count or b.dy_channels - k < NR:
+                clear(b.stage, 2 * LINE * NR)
+            for i in range(rows):
+                dy = w.dy + (r.n * g.dst_n + (t.row.out_start + t.row.out_step * (2 * r.i + i)) * g.dst_y
+                             + (t.col.out_start + t.col.out_step * 2 * r.j) * g.dst_x
+                             + (b.group * g.dst_channels + b.dy_channel + k) * g.dst_c) * size
+                widen_block(w.storage, dy, t.col.out_step * g.dst_x, g.dst_c, pixels, smaller(NR, b.dy_channels - k), b.stage + i * LINE * NR, NR)
+            for i in range(r.count):
+                for v in range(NV):
+                    transform_dst(b.stage + 2 * i * NR + v * VL, LINE * NR, NR,
+                                  b.dy + k * TILES + (done + i) * NR + v * VL, DY_PLANE)
+        done += r.count
+
+
+cdef bint sum_tiles(const Reduce *w, const Tiles *t, const Block *b, bint accumulate) noexcept nogil:
+    """sums (+)= the products of the tiles of the block's span, TILES at a time; returns whether sums holds anything."""
+    cdef int64_t begin = part(tile_count(t), b.span, w.spans), total = part(tile_count(t), b.span + 1, w.spans) - begin
+    cdef int64_t parts = divide_up(total, TILES), i, first, count, p
+    for i in range(parts):
+        first = begin + part(total, i, parts)
+        count = begin + part(total, i + 1, parts) - first
+        pack_x(w, t, b, first, count)
+        pack_dy(w, t, b, first, count)
+        for p in range(PLANES):
+            gemm_block(True, b.x_channels, b.dy_channels, count, b.x + p * X_PLANE, X_CHANNELS, b.dy + p * DY_PLANE, NR, TILES * NR,
+                       b.sums + p * SUMS_PLANE, DY_CHANNELS, accumulate)
+        accumulate = True
+    return accumulate
+
+
+cdef void store_block(const Reduce *w, const Block *b) noexcept nogil:
+    """Restores the taps and writes them to the result or, of several spans, to their partial."""
+    cdef int64_t row = w.g.groups * w.g.dst_channels, tap, c, v, at
+    cdef real *taps = b.x
+    for c in range(b.x_channels):
+        for v in range(divide_up(b.dy_channels, VL)):
+            restore_filter(b.sums + c * DY_CHANNELS + v * VL, SUMS_PLANE, taps + c * DY_CHANNELS + v * VL, X_CHANNELS * DY_CHANNELS)
+    for tap in range(9):
+        at = (tap * w.g.src_channels + b.x_channel) * row + b.group * w.g.dst_channels + b.dy_channel
+        if w.spans > 1:
+            narrow_block(REAL_STORAGE, taps, DY_CHANNELS, b.x_channels, b.dy_channels, <char *> (w.partials + b.span * filter_size(w) + at), row, 1)
+        else:
+            narrow_block(w.storage, taps, DY_CHANNELS, b.x_channels, b.dy_channels, w.dw + at * item_size(w.storage), row, 1)
+            for c in range(b.x_channels):
+                if not all_finite(taps + c * DY_CHANNELS, b.dy_channels):
+                    w.finite[0] = False
+        taps += X_CHANNELS * DY_CHANNELS
+
+
+cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
+    """One block of dw, summed over one span of the tiles of every lane pair."""
+    cdef int64_t i
+    cdef bint begun = False
+    cdef Tiles t
+    cdef Block b
+    b.x_channel = index % w.x_blocks * X_CHANNELS
+    b.x_channels = smaller(X_CHANNELS, w.g.src_channels - b.x_channel)
+    index = index // w.x_blocks
+    b.dy_channel = index % w.dy_blocks * DY_CHANNELS
+    b.dy_channels = smaller(DY_CHANNELS, w.g.dst_channels - b.dy_channel)
+    index = index // w.dy_blocks
+    b.group, b.span = index % w.g.groups, index // w.g.groups
+    b.sums, b.x = scratch, scratch + PLANES * SUMS_PLANE
+    b.dy = b.x + PLANES * X_PLANE
+    b.stage = b.dy + PLANES * DY_PLANE
+    for i in range(w.g.row_lanes * w.g.col_lanes):
+        t = tiles(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes)
+        begun = sum_tiles(w, &t, &b, begun)
+    if not begun:
+        clear(b.sums, PLANES * SUMS_PLANE)
+    store_block(w, &b)
+
+
+cdef int64_t blocks(const Reduce *w) noexcept nogil:
+    return w.spans * w.g.groups * w.x_blocks * w.dy_blocks
+
+
+cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept nogil:
+    cdef int64_t block
+    for block in prange(blocks(w), num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+        reduce_block(w, block, scratch + threadid() * SCRATCH)
+
+
+cdef void add_all(const Reduce *w, int threads) noexcept nogil:
+    cdef int64_t i
+    for i in prange(divide_up(filter_size(w), ADDED), num_threads=threads, schedule="static", use_threads_if=threads > 1):
+        if not add_partials(w.partials, w.spans, filter_size(w), i * ADDED, smaller(ADDED, filter_size(w) - i * ADDED), w.storage, w.dw):
+            w.finite[0] = False
+
+
+cdef int drive(Reduce *w, int threads) noexcept nogil:
+    """Plans, allocates, computes; returns nonzero if memory ran out."""
+    cdef int64_t partials
+    plan(w)
+    threads = useful_threads(w.g, blocks(w), threads)
+    partials = padded(w.spans * filter_size(w)) if w.spans > 1 else 0
+    w.partials = allocate(partials + threads * SCRATCH)
+    if w.partials == NULL:
+        return 1
+    reduce_blocks(w, threads, w.partials + partials)
+    if w.spans > 1:
+        add_all(w, threads)
+    free(w.partials)
+    return 0
+
+
+def run(bytes problem not None, int storage, cnp.ndarray x not None, cnp.ndarray dy not None, cnp.ndarray dw not None, int num_threads):
+    """Computes dw. Returns whether it is finite: if not, an infinity may have spread over its tile."""
+    cdef Reduce w
+    cdef int failed
+    cdef bint finite = True
+    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    w.storage = storage
+    w.x = <const char *> cnp.PyArray_DATA(x)
+    w.dy = <const char *> cnp.PyArray_DATA(dy)
+    w.dw = <char *> cnp.PyArray_DATA(dw)
+    w.finite = &finite
+    with nogil:
+        failed = drive(&w, num_threads)
+    if failed:
+        raise MemoryError("no memory for transformed tiles")
+    return finite

@@ -1,0 +1,160 @@
+"""Winograd's F(2x2, 3x3): on every shape that it accepts it computes what the definition says, and infinities spread no further."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradops._algorithms import ALGORITHMS, LEAST_CHANNELS
+from gradops.testing import (
+    OPS,
+    Problem,
+    accepting,
+    assert_close,
+    assert_exact,
+    dtype_named,
+    forced,
+    random_integers,
+    random_normal,
+)
+
+DENSE = [op for op in OPS.values() if op.kind == "dense"]
+PROBLEMS = [
+    Problem(n=1, h=1, w=1, c=2, k=3, padding="SAME"),
+    Problem(n=2, h=7, w=7, c=33, k=40, padding="SAME"),
+    Problem(n=1, h=9, w=11, c=130, k=20),
+    Problem(n=2, h=13, w=8, c=17, k=70, padding=(1, 2, 0, 3), dilations=(2, 3)),
+    Problem(n=2, h=20, w=33, c=32, k=48, padding="SAME", groups=2),
+    Problem(n=3, h=4, w=3, c=5, k=6, padding=(4, 0, 3, 5)),
+    Problem(n=1, h=5, w=46, c=3, k=130, padding="SAME", dilations=(2, 1)),
+    Problem(n=1, h=3, w=70, c=64, k=65, padding="SAME"),
+]
+CASES = [
+    pytest.param(op, Problem.parse(f"{str(problem)[:-5]}_{layout}"), id=f"{op}-{str(problem)[:-5]}_{layout}")
+    for op in DENSE
+    for problem in PROBLEMS
+    for layout in ("nhwc", "nchw")
+]
+
+
+def winograd(op, problem, *operands, **options):
+    with forced(algorithm="winograd"):
+        return op(problem, *operands, **options)
+
+
+def by_the_scale(expected):
+    """Bound errors by the largest sum of magnitudes: a tile mixes its pixels, so that each errs like the largest of them."""
+    return expected._replace(absolute=np.full_like(expected.absolute, expected.absolute.max(initial=0)))
+
+
+@cache
+def integers(op, problem):
+    operands = random_integers(op.shapes(problem), np.float64, seed=5)
+    return operands, op.expect(problem, *operands)
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_small_integers_give_exact_results(op, problem, level):
+    operands, expected = integers(op, problem)
+    for dtype in op.dtypes:
+        got = winograd(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+        assert got.dtype == dtype_named(dtype)
+        assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.h < 5)
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+    for dtype in op.dtypes:
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
+        expected = by_the_scale(op.expect(problem, *operands))
+        assert_close(winograd(op, problem, *operands), expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_threads_do_not_change_a_bit(op, problem):
+    operands = random_normal(op.shapes(problem), np.float32, seed=9)
+    one, *others = (winograd(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
+    for other in others:
+        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@pytest.mark.parametrize("op", DENSE, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_every_channel_count(op, dtype, layout, level):
+    for channels in (*range(1, 20), 31, 32, 33, 63, 64, 65, 127, 128, 129):
+        for c, k in ((channels, 5), (3, channels), (channels, channels)):
+            problem = Problem(h=4, w=5, c=c, k=k, padding="SAME", layout=layout)
+            operands, expected = integers(op, problem)
+            got = winograd(op, problem, *(operand.astype(dtype) for operand in operands))
+            assert_exact(got, expected, label=f"{op} {problem} {dtype}")
+
+
+@given(
+    op=st.sampled_from(DENSE),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 70)),
+    padding=st.sampled_from(["SAME", (0, 3, 2, 2), (2, 2, 5, 2), (6, 2, 2, 3)]),
+    dilations=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
+)
+def test_any_shape(op, sizes, padding, dilations, layout):
+    n, h, w, c, k = sizes
+    if padding != "SAME":
+        padding = tuple(side + reach for side, reach in zip(padding, np.repeat(dilations, 2).tolist(), strict=True))
+    problem = Problem(n=n, h=h, w=w, c=c, k=k, padding=padding, dilations=dilations, layout=layout)
+    operands = random_integers(op.shapes(problem), np.float64, seed=h)
+    expected = op.expect(problem, *operands)
+    got = winograd(op, problem, *(operand.astype(np.float32) for operand in operands))
+    assert_exact(got, expected, label=f"{op} {problem}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize("op", DENSE, ids=str)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
+def test_infinities_and_large_numbers_do_not_spread(op, value, level):
+    problem = Problem(n=1, h=9, w=9, c=16, k=17, padding="SAME")
+    operands = random_normal(op.shapes(problem), np.float32, seed=11)
+    operands[1][tuple(size // 2 for size in operands[1].shape)] = value
+    with forced(algorithm="conv"):
+        expected = op(problem, *operands)
+    with np.errstate(invalid="ignore"):
+        got = winograd(op, problem, *operands)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-3)
+    assert np.isfinite(expected).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({}, ("winograd", "conv")),
+        ({"dilations": (2, 3)}, ("winograd", "conv")),
+        ({"groups": 2}, ("winograd", "conv")),
+        ({"c": LEAST_CHANNELS - 1}, ("conv", "winograd")),
+        ({"k": LEAST_CHANNELS - 1}, ("conv", "winograd")),
+        ({"strides": (1, 2)}, ("conv",)),
+        ({"r": 2}, ("conv",)),
+        ({"s": 5}, ("conv",)),
+    ],
+    ids=str,
+)
+def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channels_on(options, chosen):
+    problem = Problem(**{"h": 9, "w": 9, "c": 2 * LEAST_CHANNELS, "k": 2 * LEAST_CHANNELS, "padding": "SAME"} | options)
+    assert {accepting(op, problem) for op in DENSE} == {chosen}
+    assert set(chosen) <= set(ALGORITHMS)
+
+
+def test_another_algorithm_is_forced_only_where_it_accepts():
+    problem = Problem(h=5, w=5, c=4, k=4, r=2, s=2)
+    (op, *_) = DENSE
+    operands, expected = integers(op, problem)
+    assert_exact(winograd(op, problem, *(operand.astype(np.float32) for operand in operands)), expected)
+
+
+def test_forcing_an_unknown_algorithm_is_an_error():
+    with (
+        pytest.raises(ValueError, match="algorithm must be one of conv, winograd, depthwise, got 'fft'"),
+        forced(algorithm="fft"),
+    ):
+        pytest.fail("entered")

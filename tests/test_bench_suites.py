@@ -133,7 +133,7 @@ def test_a_suite_is_written_canonically_and_says_where_it_comes_from(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_batch_is_eight_unless_the_head_says_otherwise(name):
     batches = {layer.mb for _, layer in load(name)}
-    assert batches == {"unet": {1}, "tiny": {1}}.get(name, {8}) or name in ("tails", "stems")
+    assert batches == {"unet": {1}, "tiny": {1}, "deeplab": {2}}.get(name, {8}) or name in ("tails", "stems")
 
 
 @pytest.mark.parametrize(("name", "billions"), WORK.items())

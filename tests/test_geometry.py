@@ -244,6 +244,15 @@ def test_grouped_convolution_with_one_channel_a_group_is_depthwise():
     assert plan("conv2d", (1, 4, 4, 6), (3, 3, 2, 6), None, given_).algorithms[0] == "conv"
 
 
+@pytest.mark.parametrize(
+    ("channels", "multiplier", "first"), [(1, 64, "depthwise"), (300, 2, "depthwise"), (3, 65, "conv")]
+)
+def test_depthwise_kernels_take_any_channels_and_some_multipliers(channels, multiplier, first):
+    given_ = attributes(1, "SAME", (), "NHWC", 1)
+    made = plan("depthwise_conv2d_native", (1, 4, 4, channels), (3, 3, channels, multiplier), None, given_)
+    assert made.algorithms == (first,)
+
+
 def test_two_input_sizes_take_batch_and_channels_from_the_arrays():
     given_ = attributes(1, "SAME", (), "NCHW", 1)
     made = plan("conv2d_backprop_input", (5, 4), (3, 3, 2, 7), (6, 7, 5, 4), given_)

@@ -54,11 +54,11 @@ def algorithms(
 ) -> tuple[str, ...]:
     """The algorithms that accept a problem, the one that is taken first.
 
-    `per_group` input channels belong to a group, `out_channels` output channels to all of them.
+    `per_group` input channels belong to a group of a dense op, `out_channels` output channels to all groups together.
     """
     outputs = out_channels // max(groups, 1)
     if depthwise or (groups > 1 and per_group == 1):
-        return ("depthwise",) if per_group * outputs <= MOST_MULTIPLIERS else ("conv",)
+        return ("depthwise",) if outputs <= MOST_MULTIPLIERS else ("conv",)
     if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
         return ("conv",)
     return ("winograd", "conv") if min(per_group, outputs) >= LEAST_CHANNELS else ("conv", "winograd")

@@ -116,17 +116,17 @@ def test_every_image_size(op, layout, taps, level):
 
 @pytest.mark.parametrize("op", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-def test_reductions_around_the_block_of_256_slots(op, dtype, level):
+def test_reductions_around_the_block_of_512_slots(op, dtype, level):
     for r, s, c in [
-        (1, 1, 255),
-        (1, 1, 256),
-        (1, 1, 257),
-        (2, 4, 32),
-        (3, 3, 28),
-        (3, 3, 29),
+        (1, 1, 511),
+        (1, 1, 512),
         (1, 1, 513),
+        (2, 4, 64),
+        (3, 3, 56),
+        (3, 3, 57),
+        (1, 1, 1025),
         (5, 5, 21),
-        (16, 16, 1),
+        (16, 32, 1),
     ]:
         if op.kind == "depthwise":
             problem = Problem(h=4, w=5, c=c, m=2, r=min(r, 5), s=min(s, 5), padding="SAME")

@@ -5,7 +5,7 @@ from _problem cimport part, smaller
 from _storage cimport real, vec, VL, NV, NR, MR, load, store, zero
 
 cdef enum:
-    KC = 256                                            # depth of one pass over packed panels
+    KC = 512                                            # depth of one pass over packed panels
     LD = KC + 16                                        # distance of packed rows; not a power of two, so rows spread over the cache sets
 
 
@@ -20,7 +20,7 @@ cdef inline void gemm_ukr(int m, int64_t row, int64_t step, int64_t depth, const
     cdef int i, j
     for i in range(m):
         for j in range(NV):
-            acc[i][j] = load(c + i * ldc + j * VL) if accumulate else zero()
+            acc[i][j] = zero()
     for _k in range(depth):
         for j in range(NV):
             operand[j] = load(b + j * VL)
@@ -31,7 +31,7 @@ cdef inline void gemm_ukr(int m, int64_t row, int64_t step, int64_t depth, const
         b += ldb
     for i in range(m):
         for j in range(NV):
-            store(c + i * ldc + j * VL, acc[i][j])
+            store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j] if accumulate else acc[i][j])
 
 
 cdef inline void gemm_tile(int m, bint by_column, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:

@@ -37,11 +37,8 @@ cdef inline int64_t src_index(const Lane *lane, int64_t t, int64_t tap) noexcept
 
 
 cdef inline void pack_run(const Patches *p, const char *line, int64_t begin, int64_t count, int64_t limit, real *dst) noexcept nogil:
-    """dst[i] = line[begin + i] where 0 <= begin + i < limit, else 0; a null line is all zeros."""
+    """dst[i] = line[begin + i] where 0 <= begin + i < limit, else 0."""
     cdef int64_t low = smaller(larger(-begin, 0), count), high = larger(smaller(limit - begin, count), low)
-    if line == NULL:
-        clear(dst, count)
-        return
     clear(dst, low)
     widen(p.storage, line + (begin + low) * item_size(p.storage), high - low, dst + low)
     clear(dst + high, count - high)
@@ -66,23 +63,6 @@ cdef inline void advance(const Patches *p, Pixel *at, int64_t count) noexcept no
         at.u, at.v = at.u + 1, 0
     if at.u == p.row.count:
         at.n, at.u = at.n + 1, 0
-
-
-cdef inline void pack_patch(const Patches *p, const Pixel *at, int64_t slot, int64_t count, real *dst) noexcept nogil:
-    """dst[s] = the value of the pixel at slot + s, for s < count. *Assumes:* p.runs."""
-    cdef const Problem *g = p.g
-    cdef int64_t size = item_size(p.storage), cs = g.src_channels, width = p.col.taps * cs
-    cdef int64_t i = slot // width, begin = slot % width, x = src_index(p.col, at.v, 0), y, take
-    cdef const char *line
-    while count > 0:
-        y = src_index(p.row, at.u, i)
-        line = p.src + (at.n * g.src_n + y * g.src_y) * size if 0 <= y < g.src_rows else NULL
-        take = smaller(width - begin, count)
-        pack_run(p, line, x * cs + begin, take, g.src_cols * cs, dst)
-        begin = 0
-        i += 1
-        count -= take
-        dst += take
 
 
 cdef inline void clear_block(int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
@@ -137,16 +117,41 @@ cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64
         done += pixels
 
 
+cdef inline void pack_windows(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t begin, int64_t count, real *dst, int64_t ld) noexcept nogil:
+    """dst[q ld + s] = slot begin + s of filter row i, for s < count, of `pixels` pixels of one row. *Assumes:* p.runs."""
+    cdef const Problem *g = p.g
+    cdef int64_t size = item_size(p.storage), cs = g.src_channels, limit = g.src_cols * cs, q
+    cdef int64_t y = src_index(p.row, at.u, i), x = src_index(p.col, at.v, 0) * cs + begin, step = p.col.src_unit * p.col.z_step * cs
+    cdef int64_t low = smaller(divide_up(-x, step), pixels) if x < 0 else 0
+    cdef int64_t high = larger(smaller((limit - count - x) // step + 1, pixels), low) if x + count <= limit else low
+    cdef const char *line = p.src + (at.n * g.src_n + y * g.src_y) * size
+    if not 0 <= y < g.src_rows:
+        clear_block(pixels, count, dst, ld)
+        return
+    for q in range(low):
+        pack_run(p, line, x + q * step, count, limit, dst + q * ld)
+    widen_block(p.storage, line + (x + low * step) * size, step, 1, high - low, count, dst + low * ld, ld)
+    for q in range(high, pixels):
+        pack_run(p, line, x + q * step, count, limit, dst + q * ld)
+
+
 cdef inline void pack_pixels(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
     """dst[i ld + s] = the value of pixel first + i at slot + s."""
     cdef Pixel at = pixel(p, first)
-    cdef int64_t i
+    cdef int64_t width = p.col.taps * p.g.src_channels, done = 0, pixels, s, begin, take
     if not p.runs:
         pack_taps(p, first, count, slot, slots, False, dst, ld)
         return
-    for i in range(count):
-        pack_patch(p, &at, slot, slots, dst + i * ld)
-        advance(p, &at, 1)
+    while done < count:
+        pixels = smaller(p.col.count - at.v, count - done)
+        s = 0
+        while s < slots:
+            begin = (slot + s) % width
+            take = smaller(width - begin, slots - s)
+            pack_windows(p, &at, pixels, (slot + s) // width, begin, take, dst + done * ld + s, ld)
+            s += take
+        advance(p, &at, pixels)
+        done += pixels
 
 
 cdef inline void pack_slots(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:

@@ -23,7 +23,8 @@ cnp.import_array()
 cdef enum:
     PIXELS = 128                                        # of a block, at most; in pixel rows rounded down to register tiles
     CHANNELS = 512                                      # of a block, at most
-    LDP = PIXELS + 16                                   # distance of packed slots in channel rows
+    PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
+    LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows
     MIN_BLOCKS = 48                                     # blocks shrink until there are as many, so that many threads find work
 
@@ -164,7 +165,7 @@ cdef void gather_block(const Gather *w, int64_t block, real *scratch) noexcept n
     count = smaller(w.pixels, pixels(&p) - first)
     channels = smaller(w.channels, w.g.dst_channels - channel)
     depth = slots(&p)
-    ldc = PIXELS if w.channel_rows else w.channels
+    ldc = PIXELS + PAD if w.channel_rows else w.channels + PAD
     for k in range(divide_up(depth, KC)):
         kc = smaller(KC, depth - k * KC)
         filter = w.filter_panels + group * w.group_panels + w.panels[pair]
@@ -224,7 +225,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     w.blocks = w.panels + pairs + 1
     plan(w)
     threads = useful_threads(g, w.blocks[pairs], threads)
-    scratch_size = patch_size(w) + PIXELS * CHANNELS
+    scratch_size = patch_size(w) + (PIXELS + PAD) * (CHANNELS + PAD)
     slab = allocate(g.groups * w.group_panels + threads * scratch_size)
     if slab == NULL:
         free(table)

@@ -27,7 +27,9 @@ cdef enum:
     CHANNELS = 256                                      # of a block, at most
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks
     MIN_SPAN = 4 * KC                                   # pixels of a span, at least
-    SCRATCH = KC * LD + KC * CHANNELS + SLOTS * CHANNELS
+    LDS = SLOTS + 16                                    # distance of packed pixels; not a power of two, which crowds a few cache sets
+    LDC = CHANNELS + 16                                 # distance of rows of the block
+    SCRATCH = KC * LDS + KC * CHANNELS + SLOTS * LDC    # LDS KC is more than SLOTS LD
 
 
 cdef struct Reduce:
@@ -36,6 +38,7 @@ cdef struct Reduce:
     const char *x
     const char *dy
     char *dw
+    bint dy_ready                                       # whether NR channels of successive pixels of dy are rows of a panel as they lie
     int64_t slots, slot_blocks, channel_blocks, spans
     real *partials                                      # [span][slot][group][k], where there are several spans
     bint *finite                                        # cleared if dw holds an infinity or NaN
@@ -45,6 +48,8 @@ cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
     cdef int64_t blocks
+    w.dy_ready = (w.storage == REAL_STORAGE and g.dst_c == 1 and g.dst_x == g.groups * g.dst_channels and g.row_lanes * g.col_lanes == 1
+                  and row_lanes(g).count == g.dst_rows and col_lanes(g).count == g.dst_cols)
     w.slots = g.filter_rows * g.filter_cols * g.src_channels
     w.slot_blocks = divide_up(w.slots, SLOTS)
     w.channel_blocks = divide_up(g.dst_channels, CHANNELS)
@@ -58,22 +63,23 @@ cdef int64_t filter_size(const Reduce *w) noexcept nogil:
 
 cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t channels, int64_t first, int64_t count, real *dst) noexcept nogil:
     """dst[panel][i][j] = dy[pixel first + i, channel + panel NR + j], zero beyond the channels."""
-    cdef const Problem *g = w.g
-    cdef int64_t panel, width, done, take
-    cdef Pixel at
+    cdef int64_t panel, width, done = 0, take
+    cdef Pixel at = pixel(p, first)
     cdef const char *src
-    for panel in range(divide_up(channels, NR)):
-        width = smaller(channels - panel * NR, NR)
-        if width < NR:
-            clear(dst + panel * KC * NR, count * NR)
-        at, done = pixel(p, first), 0
-        while done < count:
-            take = smaller(p.col.count - at.v, count - done)
-            src = w.dy + (at.n * g.dst_n + (p.row.out_start + at.u) * g.dst_y + (p.col.out_start + at.v) * g.dst_x
-                          + (channel + panel * NR) * g.dst_c) * item_size(w.storage)
-            widen_block(w.storage, src, g.dst_x, g.dst_c, take, width, dst + (panel * KC + done) * NR, NR)
-            advance(p, &at, take)
-            done += take
+    if channels % NR:
+        clear(dst + channels // NR * KC * NR, count * NR)
+    while done < count:
+        take = smaller(p.col.count - at.v, count - done)
+        for panel in range(divide_up(channels, NR)):
+            width = smaller(channels - panel * NR, NR)
+            src = w.dy + dy_index(w, p, &at, channel + panel * NR) * item_size(w.storage)
+            widen_block(w.storage, src, w.g.dst_x, w.g.dst_c, take, width, dst + (panel * KC + done) * NR, NR)
+        advance(p, &at, take)
+        done += take
+
+
+cdef inline int64_t dy_index(const Reduce *w, const Patches *p, const Pixel *at, int64_t channel) noexcept nogil:
+    return at.n * w.g.dst_n + (p.row.out_start + at.u) * w.g.dst_y + (p.col.out_start + at.v) * w.g.dst_x + channel * w.g.dst_c
 
 
 cdef struct Panel:                                      # what a thread works on: a block of dw and its scratch
@@ -86,17 +92,32 @@ cdef struct Panel:                                      # what a thread works on
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c[0:slots] (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, KC at a time."""
     cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
+    cdef int64_t channel = b.group * w.g.dst_channels + b.channel, ready = b.channels // NR * NR if w.dy_ready else 0
+    cdef const real *dy
+    cdef Pixel at
     while first < end:
         depth = smaller(KC, end - first)
-        pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, first, depth, b.dy)
         if w.g.src_c == 1:
-            pack_pixels(p, first, depth, pair_slot, slots, b.patch, LD)
-            gemm_block(True, slots, b.channels, depth, b.patch, LD, b.dy, NR, KC * NR, c, CHANNELS, accumulate)
+            pack_pixels(p, first, depth, pair_slot, slots, b.patch, LDS)
         else:
             pack_slots(p, first, depth, pair_slot, slots, b.patch, LD)
-            gemm_block(False, slots, b.channels, depth, b.patch, LD, b.dy, NR, KC * NR, c, CHANNELS, accumulate)
+        if ready:
+            at = pixel(p, first)
+            dy = <const real *> w.dy + dy_index(w, p, &at, channel)
+            multiply(w, slots, ready, depth, b.patch, dy, w.g.dst_x, NR, c, accumulate)
+        if ready < b.channels:
+            pack_dy(w, p, channel + ready, b.channels - ready, first, depth, b.dy)
+            multiply(w, slots, b.channels - ready, depth, b.patch, b.dy, NR, KC * NR, c + ready, accumulate)
         first += depth
         accumulate = True
+
+
+cdef void multiply(const Reduce *w, int64_t slots, int64_t channels, int64_t depth, const real *patch, const real *dy, int64_t ldb, int64_t panel, real *c, bint accumulate) noexcept nogil:
+    """c (+)= patch' dy."""
+    if w.g.src_c == 1:
+        gemm_block(True, slots, channels, depth, patch, LDS, dy, ldb, panel, c, LDC, accumulate)
+    else:
+        gemm_block(False, slots, channels, depth, patch, LD, dy, ldb, panel, c, LDC, accumulate)
 
 
 cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcept nogil:
@@ -106,18 +127,18 @@ cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcep
         begin = ((p.row.filter_start + i) * w.g.filter_cols + p.col.filter_start) * cs
         low, high = larger(begin, b.slot), smaller(begin + width, b.slot + b.slots)
         if low < high:
-            reduce_run(w, p, b, i * width + low - begin, high - low, b.c + (low - b.slot) * CHANNELS, True)
+            reduce_run(w, p, b, i * width + low - begin, high - low, b.c + (low - b.slot) * LDC, True)
 
 
 cdef void store_block(const Reduce *w, const Panel *b) noexcept nogil:
     """Writes a block to the result or, of several spans, to its partial."""
     cdef int64_t row = w.g.groups * w.g.dst_channels, at = b.slot * row + b.group * w.g.dst_channels + b.channel, i
     if w.spans > 1:
-        narrow_block(REAL_STORAGE, b.c, CHANNELS, b.slots, b.channels, <char *> (w.partials + b.span * filter_size(w) + at), row, 1)
+        narrow_block(REAL_STORAGE, b.c, LDC, b.slots, b.channels, <char *> (w.partials + b.span * filter_size(w) + at), row, 1)
         return
-    narrow_block(w.storage, b.c, CHANNELS, b.slots, b.channels, w.dw + at * item_size(w.storage), row, 1)
+    narrow_block(w.storage, b.c, LDC, b.slots, b.channels, w.dw + at * item_size(w.storage), row, 1)
     for i in range(b.slots):
-        if not all_finite(b.c + i * CHANNELS, b.channels):
+        if not all_finite(b.c + i * LDC, b.channels):
             w.finite[0] = False
 
 
@@ -134,9 +155,9 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.channels = smaller(CHANNELS, w.g.dst_channels - b.channel)
     b.group = index // w.channel_blocks % w.g.groups
     b.span = index // w.channel_blocks // w.g.groups
-    b.patch, b.dy, b.c = scratch, scratch + KC * LD, scratch + KC * LD + KC * CHANNELS
+    b.patch, b.dy, b.c = scratch, scratch + KC * LDS, scratch + KC * LDS + KC * CHANNELS
     if not whole:
-        clear(b.c, SLOTS * CHANNELS)
+        clear(b.c, SLOTS * LDC)
     for i in range(pairs):
         p = patches(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes, w.x, w.storage, b.group)
         if whole:

@@ -154,7 +154,7 @@ def test_another_algorithm_is_forced_only_where_it_accepts():
 
 def test_forcing_an_unknown_algorithm_is_an_error():
     with (
-        pytest.raises(ValueError, match="algorithm must be one of conv, winograd, depthwise, got 'fft'"),
+        pytest.raises(ValueError, match="algorithm must be one of conv, winograd, .*, got 'fft'"),
         forced(algorithm="fft"),
     ):
         pytest.fail("entered")

@@ -3,6 +3,7 @@
 ======================  ==============================================================================
 `conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
+`stem`                  vectors of pixels; few channels in the result, as the input gradient of a first layer has
 `depthwise`             a stencil; one input channel a group and few multipliers
 ======================  ==============================================================================
 
@@ -24,8 +25,17 @@ class Axis(Protocol):
     @property
     def stride(self) -> int: ...
 
+    @property
+    def dilation(self) -> int: ...
 
-ALGORITHMS = ("conv", "winograd", "depthwise")
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def out(self) -> int: ...
+
+
+ALGORITHMS = ("conv", "winograd", "stem", "depthwise")
 """All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
 
 MOST_MULTIPLIERS = 64
@@ -49,19 +59,44 @@ channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
 """
 
 
+MOST_STEM_CHANNELS = 8
+"""Channels that a register tile of `stem` holds (CHANNELS of stem_gather.pyx)."""
+
+LEAST_STEM_COLUMNS = 12
+"""Pixels of a row from which on `stem` fills enough of its vectors."""
+
+MOST_STEM_SCRATCH = 400_000
+"""Numbers that the ring of rows of `stem` may hold: 2 MiB with the rest of its scratch, and what stays in a cache."""
+
+
 def algorithms(
-    depthwise: bool, rows: Axis, cols: Axis, groups: int, per_group: int, out_channels: int
+    result: str, depthwise: bool, rows: Axis, cols: Axis, groups: int, per_group: int, out_channels: int
 ) -> tuple[str, ...]:
     """The algorithms that accept a problem, the one that is taken first.
 
-    `per_group` input channels belong to a group of a dense op, `out_channels` output channels to all groups together.
+    `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
+    belong to a group of a dense op, `out_channels` output channels to all groups together.
     """
     outputs = out_channels // max(groups, 1)
     if depthwise or (groups > 1 and per_group == 1):
         return ("depthwise",) if outputs <= MOST_MULTIPLIERS else ("conv",)
-    if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
-        return ("conv",)
-    return ("winograd", "conv") if min(per_group, outputs) >= LEAST_CHANNELS else ("conv", "winograd")
+    found = ["conv"]
+    if all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
+        found.insert(min(per_group, outputs) < LEAST_CHANNELS, "winograd")
+    if _stem(result, rows, cols, per_group, outputs):
+        found.insert(0, "stem")
+    return tuple(found)
+
+
+def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
+    """Whether `stem` accepts: all of its lanes have to read neighbouring pixels."""
+    if result == "filter" or (result == "output" and (rows.stride > 1 or cols.stride > 1)):
+        return False
+    channels, summed = (per_group, outputs) if result == "input" else (outputs, per_group)
+    columns = -(-cols.size // cols.stride) if result == "input" else cols.out
+    height, width = ((axis.taps - 1) * axis.dilation // axis.stride + 2 for axis in (rows, cols))
+    fits = height * summed * (width + 8 * 16 + 16) <= MOST_STEM_SCRATCH
+    return channels <= MOST_STEM_CHANNELS and columns >= LEAST_STEM_COLUMNS and fits
 
 
 def stem(algorithm: str, work: str, storage: int) -> str:

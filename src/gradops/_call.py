@@ -39,6 +39,10 @@ class Plan(Protocol):
     def algorithms(self) -> tuple[str, ...]:
         """Those that accept the problem, the one that is taken first."""
 
+    @property
+    def exact(self) -> str:
+        """The one that also computes unpadded problems, and mixes no neighbours."""
+
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""
 
@@ -74,9 +78,8 @@ def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: 
     taken = algorithm(plan.algorithms)
     stem = plan.stem(taken, storage)
     if kernel(stem).run(plan.problem(taken), storage, *inputs, result, threads) is False:
-        exact = next(each for each in plan.algorithms if each != "winograd")
-        stem = plan.stem(exact, storage)
-        kernel(stem).run(plan.problem(exact, unpadded=True), storage, *inputs, result, threads)
+        stem = plan.stem(plan.exact, storage)
+        kernel(stem).run(plan.problem(plan.exact, unpadded=True), storage, *inputs, result, threads)
     return stem
 
 

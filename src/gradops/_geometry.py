@@ -37,6 +37,11 @@ class Op(NamedTuple):
     two_sizes: bool = False
 
     @property
+    def result(self) -> str:
+        """What the result is, or is the gradient of: "output", "input" or "filter"."""
+        return "output" if self.forward else "input" if self.scatters else "filter"
+
+    @property
     def forward(self) -> bool:
         """Whether the result is the output."""
         return self.arguments == ("input", "filter")
@@ -142,7 +147,7 @@ def plan(op: str, input_shape: Shape, filter_shape: Shape, out_backprop_shape: S
         scatters=kind.scatters,
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
-        algorithms=algorithms(kind.depthwise, rows, cols, groups, filter_shape[2], out_channels),
+        algorithms=algorithms(kind.result, kind.depthwise, rows, cols, groups, filter_shape[2], out_channels),
     )
 
 

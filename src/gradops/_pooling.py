@@ -48,6 +48,11 @@ class Plan:
         """There is one."""
         return ("pool",)
 
+    @property
+    def exact(self) -> str:
+        """The same."""
+        return "pool"
+
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel, whatever the storage."""
         return self.kernel

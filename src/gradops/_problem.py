@@ -106,6 +106,11 @@ class Plan:
     algorithms: tuple[str, ...]
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
+    @property
+    def exact(self) -> str:
+        """The algorithm that also computes unpadded problems, and mixes no neighbours."""
+        return "conv" if "conv" in self.algorithms else "depthwise"
+
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""
         return stem(algorithm, self.work, storage)
@@ -170,7 +175,7 @@ def _count(lanes: list[Lane]) -> int:
 
 def _row_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of rows. Where source rows are kept for several taps, as in a ring or a tile, the taps must be neighbours."""
-    return (gradient_lanes if scatters else forward_lanes)(axis, algorithm != "conv")
+    return (gradient_lanes if scatters else forward_lanes)(axis, algorithm in ("depthwise", "winograd"))
 
 
 def _col_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:

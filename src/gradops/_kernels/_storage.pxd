@@ -9,6 +9,7 @@ cdef extern from "kernels.h" nogil:
     ctypedef double vec
     const int VL, NV, NR, MR, REAL_STORAGE
     vec load(const real *p)
+    vec load_once(const real *p)
     void store(real *p, vec v)
     vec zero()
     void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)

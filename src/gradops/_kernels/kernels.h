@@ -42,6 +42,17 @@ static inline vec load(const real *p) { return *(const vecu *)p; }
 static inline void store(real *p, vec v) { *(vecu *)p = v; }
 static inline vec zero(void) { return (vec){0}; }
 
+/* load for a vector with several uses: in a register, where the compiler would rather read memory for each use. */
+static inline vec load_once(const real *p) {
+    vec v = load(p);
+#if defined(__x86_64__)
+    __asm__("" : "+v"(v));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(v));
+#endif
+    return v;
+}
+
 /* dst[c dst_ld + r] = src[r src_ld + c] for r, c < VL. First the 16-byte lanes of each group of LANE rows are transposed by interleaving
  * elements, then the lanes of rows that are LANE apart by parting even from odd ones: shuffles within lanes and of lanes are the cheapest. */
 enum { LANE = 16 / sizeof(real), LANES = VL / LANE };

@@ -25,4 +25,5 @@ def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
         Axis(size, taps, stride, dilation, before, out) for size, out, taps, stride, dilation, before in problem.axes
     )
     per_group, groups, outputs = problem.filter_groups
-    return algorithms(op.kind == "depthwise", rows, cols, groups, per_group, outputs * groups)
+    result = {"": "output", "input_sizes": "input", "filter_sizes": "filter"}[op.sizes]
+    return algorithms(result, op.kind == "depthwise", rows, cols, groups, per_group, outputs * groups)

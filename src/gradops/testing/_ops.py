@@ -137,7 +137,8 @@ _OPERANDS = {
 
 def _convolution(name: str, raw_name: str, kind: str, sizes: str) -> Op:
     work = "reduce" if sizes == "filter_sizes" else "gather"
-    algorithms = ("depthwise",) if kind == "depthwise" else ("conv", "winograd")
+    dense = ("conv", "winograd") if work == "reduce" else ("conv", "winograd", "stem")
+    algorithms = ("depthwise",) if kind == "depthwise" else dense
     return Op(
         name=name,
         raw_name=raw_name,

@@ -1,0 +1,259 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""dst[c, pixel] = sum_(k, tap) filter[k, tap, c] src[k, pixel + tap] for few channels c of dst: conv2d_backprop_input of a network's first
+layer, and conv2d with few outputs.
+
+In parallel: blocks of (image, group, span of rows, chunk of columns). Packed: the filter once; rows of src in a ring, channel by channel, so that
+a register holds neighbouring pixels, a tap is a load at a distance, and no patch is ever copied.
+
+*Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; dst has at most CHANNELS channels a group; every lane has
+z_step 1 and src_unit 1.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
+cimport numpy as cnp
+from _patches cimport pack_line
+from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
+from _scratch cimport allocate, padded
+from _storage cimport real, vec, MR, VL, all_finite, item_size, load_once, store, zero, narrow_block, widen_block
+
+cnp.import_array()
+
+cdef enum:
+    CHANNELS = 8                                        # of dst in a group, at most
+    VECTORS = 8                                         # of a register tile, at most
+    TILE = 24                                           # accumulators of a register tile, at most; of a level with 16 registers, 9
+    MIN_BLOCKS = 48                                     # rows are split until there are as many blocks
+    MIN_ROWS = 4                                        # of a span, at least: its first rows pack a filter's height of src alone
+    PAD = 16                                            # lines are longer than they need, so that they spread over the cache sets
+
+
+cdef struct Gather:
+    const Problem *g
+    int storage
+    const char *src
+    const char *filter
+    char *dst
+    int64_t low, high                                   # src rows that pixel row 0 of any lane reads: low <= y <= high
+    int64_t left, width                                 # src columns that a chunk of any lane reads: left + first.. , and how many
+    int64_t vectors                                     # of a chunk
+    int64_t chunks, spans
+    real *weights                                       # [group][row lane][column lane][tap row][k][tap column][c]
+
+
+cdef int64_t rows_of(const Gather *w) noexcept nogil:
+    """Pixel rows of the longest lane."""
+    cdef int64_t i, most = 0
+    for i in range(w.g.row_lanes):
+        most = larger(most, row_lanes(w.g)[i].count)
+    return most
+
+
+cdef int most_vectors(int64_t channels) noexcept nogil:
+    """Vectors of a register tile: as many accumulators as leave registers for the weights and an operand."""
+    return <int> larger(smaller((TILE if MR > 6 else 9) // channels, VECTORS), 1)
+
+
+cdef void plan(Gather *w) noexcept nogil:
+    """Chooses chunks and spans; by the problem alone, never by the number of threads."""
+    cdef const Problem *g = w.g
+    cdef const Lane *lane
+    cdef int64_t i, columns = 0, right = 0
+    w.low, w.high, w.left = 1 << 62, -(1 << 62), 1 << 62
+    for i in range(g.row_lanes):
+        lane = row_lanes(g) + i
+        w.low, w.high = smaller(w.low, lane.src_start), larger(w.high, lane.src_start + lane.tap_step * (lane.taps - 1))
+    for i in range(g.col_lanes):
+        lane = col_lanes(g) + i
+        w.left, right = smaller(w.left, lane.src_start), larger(right, lane.src_start + lane.tap_step * (lane.taps - 1))
+        columns = larger(columns, lane.count)
+    w.chunks = divide_up(divide_up(columns, VL), most_vectors(g.dst_channels))
+    w.vectors = divide_up(divide_up(columns, VL), w.chunks)
+    w.width = w.vectors * VL + right - w.left
+    w.spans = larger(smaller(divide_up(MIN_BLOCKS, g.images * g.groups * w.chunks), rows_of(w) // MIN_ROWS), 1)
+
+
+cdef int64_t weights_size(const Problem *g) noexcept nogil:
+    return g.filter_rows * g.filter_cols * g.src_channels * g.dst_channels
+
+
+cdef bint pack_weights(const Gather *w, int64_t group) noexcept nogil:
+    """Returns whether they are finite."""
+    cdef const Problem *g = w.g
+    cdef const Lane *row
+    cdef const Lane *col
+    cdef int64_t r, s, i, j, at, step
+    cdef real *begin = w.weights + group * weights_size(g)
+    cdef real *dst = begin
+    for r in range(g.row_lanes):
+        row = row_lanes(g) + r
+        for s in range(g.col_lanes):
+            col = col_lanes(g) + s
+            step = col.taps * g.dst_channels
+            for i in range(row.taps):
+                for j in range(col.taps):
+                    at = (group * g.filter_group + (row.filter_start + row.filter_step * i) * g.filter_y
+                          + (col.filter_start + col.filter_step * j) * g.filter_x)
+                    widen_block(w.storage, w.filter + at * item_size(w.storage), g.filter_src, g.filter_dst, g.src_channels, g.dst_channels,
+                                dst + j * g.dst_channels, step)
+                dst += g.src_channels * step
+    return all_finite(begin, dst - begin)
+
+
+cdef struct Ring:                                       # the packed rows of src: [row][k][width]
+    real *rows
+    int64_t size, line                                  # reals of a row, and from a channel to the next
+    int64_t height
+    int64_t next                                        # the first row that has not been packed
+
+
+cdef inline real *ring_row(const Ring *ring, int64_t y, int64_t low) noexcept nogil:
+    return ring.rows + (y - low) % ring.height * ring.size
+
+
+cdef inline void stem_ukr(int channels, int vectors, const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, const real *weights, real *out, int64_t ld) noexcept nogil:
+    """out[c ld + pixel] = sum_(i, k, j) row_i[k][pixel + j tap_step] weights[i][k][j][c], for `vectors` vectors of pixels.
+
+    *Assumes:* channels and vectors are compile-time constants of the caller.
+    """
+    cdef vec acc[CHANNELS][VECTORS]
+    cdef vec x
+    cdef const real *line
+    cdef int64_t i, _k, j
+    cdef int c, v
+    for c in range(channels):
+        for v in range(vectors):
+            acc[c][v] = zero()
+    for i in range(row.taps):
+        line = ring_row(ring, row.src_start + t + row.tap_step * i, w.low) + first
+        for _k in range(w.g.src_channels):
+            for j in range(col.taps):
+                for v in range(vectors):
+                    x = load_once(line + j * col.tap_step + v * VL)
+                    for c in range(channels):
+                        acc[c][v] += weights[c] * x
+                weights += channels
+            line += ring.line
+    for c in range(channels):
+        for v in range(vectors):
+            store(out + c * ld + v * VL, acc[c][v])
+
+
+cdef inline void stem_channels(int channels, int64_t vectors, const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, const real *weights, real *out, int64_t ld) noexcept nogil:
+    """stem_ukr for any number of vectors."""
+    if channels * 8 <= TILE and vectors == 8: stem_ukr(channels, 8, w, ring, row, col, t, first, weights, out, ld)
+    elif channels * 7 <= TILE and vectors == 7: stem_ukr(channels, 7, w, ring, row, col, t, first, weights, out, ld)
+    elif channels * 6 <= TILE and vectors == 6: stem_ukr(channels, 6, w, ring, row, col, t, first, weights, out, ld)
+    elif channels * 5 <= TILE and vectors == 5: stem_ukr(channels, 5, w, ring, row, col, t, first, weights, out, ld)
+    elif channels * 4 <= TILE and vectors == 4: stem_ukr(channels, 4, w, ring, row, col, t, first, weights, out, ld)
+    elif channels * 3 <= TILE and vectors == 3: stem_ukr(channels, 3, w, ring, row, col, t, first, weights, out, ld)
+    elif channels * 2 <= TILE and vectors == 2: stem_ukr(channels, 2, w, ring, row, col, t, first, weights, out, ld)
+    elif channels * 1 <= TILE and vectors == 1: stem_ukr(channels, 1, w, ring, row, col, t, first, weights, out, ld)
+
+
+cdef void stem_tile(const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, int64_t vectors, const real *weights, real *out, int64_t ld) noexcept nogil:
+    """stem_ukr for any number of channels, too."""
+    if w.g.dst_channels == 1: stem_channels(1, vectors, w, ring, row, col, t, first, weights, out, ld)
+    elif w.g.dst_channels == 2: stem_channels(2, vectors, w, ring, row, col, t, first, weights, out, ld)
+    elif w.g.dst_channels == 3: stem_channels(3, vectors, w, ring, row, col, t, first, weights, out, ld)
+    elif w.g.dst_channels == 4: stem_channels(4, vectors, w, ring, row, col, t, first, weights, out, ld)
+    elif w.g.dst_channels == 5: stem_channels(5, vectors, w, ring, row, col, t, first, weights, out, ld)
+    elif w.g.dst_channels == 6: stem_channels(6, vectors, w, ring, row, col, t, first, weights, out, ld)
+    elif w.g.dst_channels == 7: stem_channels(7, vectors, w, ring, row, col, t, first, weights, out, ld)
+    elif w.g.dst_channels == 8: stem_channels(8, vectors, w, ring, row, col, t, first, weights, out, ld)
+
+
+cdef void fill_ring(const Gather *w, Ring *ring, int64_t last, int64_t x, const char *src) noexcept nogil:
+    """Packs the rows up to `last` that the ring does not hold yet."""
+    while ring.next <= last:
+        pack_line(w.g, w.storage, src, ring.next, x, 1, w.width, w.g.src_channels, True, ring_row(ring, ring.next, w.low), ring.line)
+        ring.next += 1
+
+
+cdef void gather_rows(const Gather *w, int64_t t, int64_t chunk, const Ring *ring, const real *weights, char *dst, real *out) noexcept nogil:
+    """The chunk of pixel row t of every row lane and column lane."""
+    cdef const Problem *g = w.g
+    cdef const Lane *row
+    cdef const Lane *col
+    cdef int64_t r, s, pixels, first = chunk * w.vectors * VL, ld = w.vectors * VL
+    cdef char *at
+    for r in range(g.row_lanes):
+        row = row_lanes(g) + r
+        for s in range(g.col_lanes):
+            col = col_lanes(g) + s
+            pixels = smaller(col.count - first, ld)
+            if t < row.count and pixels > 0:
+                stem_tile(w, ring, row, col, t, col.src_start - w.left, divide_up(pixels, VL), weights, out, ld)
+                at = dst + ((row.out_start + row.out_step * t) * g.dst_y + (col.out_start + col.out_step * first) * g.dst_x) * item_size(w.storage)
+                narrow_block(w.storage, out, ld, g.dst_channels, pixels, at, g.dst_c, col.out_step * g.dst_x)
+            weights += row.taps * col.taps * g.src_channels * g.dst_channels
+
+
+cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
+    """One chunk of columns of one span of rows of one image and group."""
+    cdef const Problem *g = w.g
+    cdef int64_t chunk = index % w.chunks, span, group, n, t, begin, size = item_size(w.storage)
+    cdef Ring ring
+    cdef const char *src
+    cdef char *dst
+    index = index // w.chunks
+    span, index = index % w.spans, index // w.spans
+    group, n = index % g.groups, index // g.groups
+    src = w.src + (n * g.src_n + group * g.src_channels * g.src_c) * size
+    dst = w.dst + (n * g.dst_n + group * g.dst_channels * g.dst_c) * size
+    begin = part(rows_of(w), span, w.spans)
+    ring.line, ring.height = w.width + PAD, w.high - w.low + 1
+    ring.size, ring.next = g.src_channels * ring.line, w.low + begin
+    ring.rows = scratch + CHANNELS * VECTORS * VL
+    for t in range(begin, part(rows_of(w), span + 1, w.spans)):
+        fill_ring(w, &ring, w.high + t, w.left + chunk * w.vectors * VL, src)
+        gather_rows(w, t, chunk, &ring, w.weights + group * weights_size(g), dst, scratch)
+
+
+cdef int64_t blocks(const Gather *w) noexcept nogil:
+    return w.g.images * w.g.groups * w.spans * w.chunks
+
+
+cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
+    cdef int64_t block
+    for block in prange(blocks(w), num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+        gather_block(w, block, scratch + threadid() * scratch_size)
+
+
+cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
+    """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
+    cdef const Problem *g = w.g
+    cdef int64_t weights, scratch_size, group
+    plan(w)
+    threads = useful_threads(g, blocks(w), threads)
+    weights = padded(g.groups * weights_size(g))
+    scratch_size = padded(CHANNELS * VECTORS * VL + (w.high - w.low + 1) * g.src_channels * (w.width + PAD) + VL)
+    w.weights = allocate(weights + threads * scratch_size)
+    if w.weights == NULL:
+        return 1
+    if not g.covered:
+        clear_dst(g, w.dst, item_size(w.storage), threads)
+    for group in range(g.groups):
+        if not pack_weights(w, group):
+            finite[0] = False
+    gather_blocks(w, threads, w.weights + weights, scratch_size)
+    free(w.weights)
+    return 0
+
+
+def run(bytes problem not None, int storage, cnp.ndarray src not None, cnp.ndarray filter not None, cnp.ndarray dst not None, int num_threads):
+    """Computes dst. Returns whether the filter is finite: if not, its products with the zeros of the padding are NaN."""
+    cdef Gather w
+    cdef int failed
+    cdef bint finite = True
+    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    w.storage = storage
+    w.src = <const char *> cnp.PyArray_DATA(src)
+    w.filter = <const char *> cnp.PyArray_DATA(filter)
+    w.dst = <char *> cnp.PyArray_DATA(dst)
+    with nogil:
+        failed = drive(&w, num_threads, &finite)
+    if failed:
+        raise MemoryError("no memory for the packed filter and scratch")
+    return finite

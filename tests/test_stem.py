@@ -1,0 +1,137 @@
+"""The stem kernel: on every shape that it accepts it computes what the definition says."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gradops._algorithms import LEAST_STEM_COLUMNS, MOST_STEM_CHANNELS
+from gradops.testing import (
+    OPS,
+    Problem,
+    accepting,
+    assert_close,
+    assert_exact,
+    dtype_named,
+    forced,
+    random_integers,
+    random_normal,
+)
+
+GATHERS = [OPS["conv2d"], OPS["conv2d_backprop_input"]]
+PROBLEMS = [
+    Problem(n=2, h=20, w=24, c=3, k=16, r=7, s=7, strides=(2, 2), padding="SAME"),
+    Problem(n=1, h=30, w=150, c=4, k=9, r=3, s=5, strides=(3, 2), dilations=(2, 3), padding="SAME"),
+    Problem(n=1, h=9, w=300, c=1, k=2, r=5, s=5, padding="SAME"),
+    Problem(n=3, h=17, w=40, c=2, k=3, r=1, s=1, strides=(2, 2)),
+    Problem(n=1, h=17, w=40, c=8, k=7, r=2, s=2, strides=(4, 3), padding=(1, 2, 0, 3)),
+    Problem(n=2, h=17, w=40, c=6, k=8, r=3, s=3, groups=2, padding="SAME"),
+    Problem(n=1, h=13, w=29, c=20, k=5, r=3, s=3, padding="SAME"),
+    Problem(n=1, h=12, w=64, c=6, k=6, r=4, s=2, dilations=(3, 4), padding=(2, 9, 4, 1)),
+]
+CASES = [
+    pytest.param(op, problem, id=f"{op}-{problem}")
+    for op in GATHERS
+    for base in PROBLEMS
+    for layout in ("nhwc", "nchw")
+    if "stem" in accepting(op, problem := Problem.parse(f"{str(base)[:-5]}_{layout}"))
+]
+
+
+def stem(op, problem, *operands, **options):
+    with forced(algorithm="stem"):
+        return op(problem, *operands, **options)
+
+
+@cache
+def integers(op, problem):
+    operands = random_integers(op.shapes(problem), np.float64, seed=5)
+    return operands, op.expect(problem, *operands)
+
+
+def test_there_are_cases_of_both_ops():
+    assert {case.values[0] for case in CASES} == set(GATHERS) and len(CASES) >= 20
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_small_integers_give_exact_results(op, problem, level):
+    operands, expected = integers(op, problem)
+    for dtype in op.dtypes:
+        got = stem(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+        assert got.dtype == dtype_named(dtype)
+        assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+    for dtype in op.dtypes:
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
+        got, expected = stem(op, problem, *operands), op.expect(problem, *operands)
+        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_threads_do_not_change_a_bit(op, problem):
+    operands = random_normal(op.shapes(problem), np.float32, seed=9)
+    one, *others = (stem(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
+    for other in others:
+        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@given(
+    op=st.sampled_from(GATHERS),
+    few=st.integers(1, MOST_STEM_CHANNELS),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 30), st.integers(1, 300), st.integers(1, 40)),
+    taps=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 2, 3)]),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
+)
+def test_any_shape(op, few, sizes, taps, strides, dilations, padding, layout):
+    n, h, w, many = sizes
+    c, k = (few, many) if op.sizes else (many, few)
+    problem = Problem(
+        n=n, h=h, w=w, c=c, k=k, r=taps[0], s=taps[1], strides=strides if op.sizes else (1, 1), dilations=dilations,
+        padding=padding, layout=layout,
+    )  # fmt: skip
+    assume(all(axis[1] > 0 for axis in problem.axes) and "stem" in accepting(op, problem))
+    operands = random_integers(op.shapes(problem), np.float64, seed=h)
+    expected = op.expect(problem, *operands)
+    got = stem(op, problem, *(operand.astype(np.float32) for operand in operands))
+    assert_exact(got, expected, label=f"{op} {problem}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize("op", GATHERS, ids=str)
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 1])
+def test_infinities_do_not_spread(op, value, at, level):
+    problem = Problem(n=1, h=9, w=30, c=3, k=4, r=5, s=5, padding="SAME")
+    operands = random_normal(op.shapes(problem), np.float32, seed=11)
+    operands[at].flat[0] = value
+    with forced(algorithm="conv"):
+        expected = op(problem, *operands)
+    np.testing.assert_allclose(stem(op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
+    assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "ops"),
+    [
+        ({}, {"conv2d_backprop_input"}),
+        ({"strides": (2, 2)}, {"conv2d_backprop_input"}),
+        ({"c": 32, "k": MOST_STEM_CHANNELS}, {"conv2d"}),
+        ({"c": 32, "k": 4, "strides": (2, 1)}, set()),
+        ({"c": MOST_STEM_CHANNELS + 1}, set()),
+        ({"w": LEAST_STEM_COLUMNS - 1}, set()),
+        ({"k": 2000}, set()),
+    ],
+    ids=str,
+)
+def test_few_channels_of_a_wide_result_take_it(options, ops):
+    problem = Problem(
+        **{"h": 9, "w": 2 * LEAST_STEM_COLUMNS, "c": 3, "k": 64, "r": 3, "s": 3, "padding": "SAME"} | options
+    )
+    assert {name for name, op in OPS.items() if op.kind == "dense" and accepting(op, problem)[0] == "stem"} == ops

@@ -231,8 +231,8 @@ def test_summary_is_markdown_with_the_rows_behind():
     lines = summary.markdown(two_layouts())
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| net ")]
     assert cells == [
-        ["net", "input", "NHWC", "float32", "1", "6.00", "0%", "2.50", "2.00", "0.50", "0.50", "1"],
-        ["net", "input", "NCHW", "float32", "1", "6.00", "0%", "0.50", "-", "0.50", "0.50", "1"],
+        ["net", "dense input", "NHWC", "float32", "1", "6.00", "0%", "2.50", "2.00", "0.50", "0.50", "1"],
+        ["net", "dense input", "NCHW", "float32", "1", "6.00", "0%", "0.50", "-", "0.50", "0.50", "1"],
     ]
     assert "**Rows where a peer is faster: 2 of 2.**" in lines
     assert len({len(line) for line in lines if line.startswith("| net")}) == 2

@@ -315,3 +315,19 @@ def test_integers_are_plain_afterwards(value, expected):
 
 def test_a_size_vector_may_be_any_sequence():
     assert sizes("filter_sizes", iter([1, Index()])) == (1, 2)
+
+
+@pytest.mark.parametrize("op", ["conv2d", "conv2d_backprop_input", "conv2d_backprop_filter"])
+def test_columns_of_filters_side_by_side_become_channels(op):
+    def head(data_format="NHWC", size=12, stride=(3, 4), padding="VALID"):
+        shapes = {"NHWC": ((2, 9, size, 5), (2, 3, 3, 7)), "NCHW": ((2, 5, 9, size), (2, 7, 3, 3))}[data_format]
+        given_ = attributes(stride, padding, (), data_format, 1)
+        made = plan(op, shapes[0], (3, 4, 5, 7), None if op == "conv2d" else shapes[1], given_)
+        return unpacked(made.problem("conv"))[0]
+
+    merged = head()
+    assert merged.filter_cols == 1 and merged.filter_rows == 3 and merged.col_lanes == 1
+    assert 20 in (merged.src_channels, merged.dst_channels)
+    assert 20 in (merged.src_x, merged.dst_x)
+    for other in (head("NCHW"), head(size=14)):
+        assert other.filter_cols == 4 and 5 in (other.src_channels, other.dst_channels)

@@ -128,12 +128,13 @@ class Plan:
 
 def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     layout = LAYOUTS[plan.data_format]
-    src, dst = (plan.output_shape, plan.input_shape) if plan.scatters else (plan.input_shape, plan.output_shape)
-    filter_rows, filter_cols = plan.filter_shape[:2]
+    input_shape, cols = _merged(plan) if algorithm == "conv" else (plan.input_shape, plan.cols)
+    src, dst = (plan.output_shape, input_shape) if plan.scatters else (input_shape, plan.output_shape)
+    filter_rows, filter_cols = plan.rows.taps, cols.taps
     out_channels = plan.output_shape[layout.c]
-    in_group, out_group = plan.input_shape[layout.c] // plan.groups, out_channels // plan.groups
+    in_group, out_group = input_shape[layout.c] // plan.groups, out_channels // plan.groups
     row_lanes = _row_lanes(plan.rows, plan.scatters, algorithm)
-    col_lanes = _col_lanes(plan.cols, plan.scatters, algorithm)
+    col_lanes = _col_lanes(cols, plan.scatters, algorithm)
     if unpadded:
         row_lanes = without_padding(row_lanes, src[layout.h])
         col_lanes = without_padding(col_lanes, src[layout.w])
@@ -161,6 +162,22 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     )
     fields = [*problem, *(field for lane in (*row_lanes, *col_lanes) for field in lane)]
     return struct.pack(f"={len(fields)}q", *fields)
+
+
+def _merged(plan: Plan) -> tuple[Shape, Axis]:
+    """The input's shape and its columns; where filters lie side by side, the columns of each become channels of one pixel.
+
+    So a layer that cuts an image into patches reads or writes each row of a patch at once. It is the same memory.
+    """
+    layout, cols = LAYOUTS[plan.data_format], plan.cols
+    side_by_side = (
+        cols.taps == cols.stride and cols.dilation == 1 and cols.before == 0 and cols.size == cols.out * cols.stride
+    )
+    if not side_by_side or plan.data_format != "NHWC" or plan.groups > 1:
+        return plan.input_shape, cols
+    channels = plan.input_shape[layout.c] * cols.stride
+    shape = layout.arranged(plan.input_shape[layout.n], plan.input_shape[layout.h], cols.out, channels)
+    return shape, Axis(cols.out, 1, 1, 1, 0, cols.out)
 
 
 def _strides(prefix: str, shape: Shape, layout: Layout) -> dict[str, int]:

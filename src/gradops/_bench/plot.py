@@ -44,17 +44,18 @@ def _saved(path: Path, figure: Figure) -> Path:
     return path
 
 
-def _axes(title: str, document: Mapping[str, Any]) -> tuple[Figure, Axes]:
+def _axes(title: str, document: Mapping[str, Any], threads: bool = True) -> tuple[Figure, Axes]:
     figure = Figure(figsize=_SIZE)
     axes = figure.subplots()
-    axes.set_title(_title(title, document), fontsize=11)
+    axes.set_title(_title(title, document, threads), fontsize=11)
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)
     return figure, axes
 
 
-def _title(title: str, document: Mapping[str, Any]) -> str:
-    return f"{title}\n{document['machine']['cpu']}, {document['config']['threads']} threads, {document['created'][:10]}"
+def _title(title: str, document: Mapping[str, Any], threads: bool = True) -> str:
+    used = f"{document['config']['threads']} threads, " if threads else ""
+    return f"{title}\n{document['machine']['cpu']}, {used}{document['created'][:10]}"
 
 
 def roofline(document: Mapping[str, Any]) -> Figure | None:
@@ -69,7 +70,8 @@ def roofline(document: Mapping[str, Any]) -> Figure | None:
     for dtype, roof in document["roofs"].items():
         bandwidth = max(roof["read"], roof["copy"])
         axes.plot(xs, [min(roof["gflops"], bandwidth * x) for x in xs], color="black", lw=1.2)
-        axes.annotate(dtype, (xs[-1], min(roof["gflops"], bandwidth * xs[-1])), ha="right", va="bottom", fontsize=9)
+        ridge = min(max(roof["gflops"] / bandwidth, xs[0]), xs[-1])
+        axes.annotate(dtype, (ridge, min(roof["gflops"], bandwidth * ridge)), ha="right", va="bottom", fontsize=9)
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row, intensity in zip(rows, intensities, strict=True):
         points[row["op"]].append((intensity, row["gflops"]))
@@ -124,7 +126,7 @@ def scaling(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
     curves = dict(speedups(documents))
     if not curves:
         return None
-    figure, axes = _axes("gradops with more threads", documents[-1])
+    figure, axes = _axes("gradops with more threads", documents[-1], threads=False)
     for colour, (op, curve) in zip(_COLOURS, curves.items(), strict=False):
         axes.plot(*zip(*curve, strict=True), marker="o", label=op, color=colour)
     threads = sorted({at for curve in curves.values() for at, _ in curve})

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean, median
 from typing import Any
 
-from .text import milliseconds, percent, ratio, short
+from .text import described, milliseconds, percent, ratio
 
 _SAME_WORK = ("suite", "problem", "op", "dtype")
 _NETWORK = ("suite", "op", "layout", "dtype")
@@ -80,7 +80,7 @@ def _networks(rows: Sequence[Mapping[str, Any]], ratios: Sequence[float], peers:
         known = [ratios[at] for at in members if ratios[at] == ratios[at]]
         theirs = [ratio(ratio_of(mine, peer)) for peer in peers]
         verdict = [ratio(geometric_mean(known)), ratio(min(known)), str(sum(r < 1 for r in known))] if known else []
-        own = [suite or "problems", short(op), layout, dtype, str(len(mine)), f"{total:.2f}", percent(shares)]
+        own = [suite or "problems", described(op), layout, dtype, str(len(mine)), f"{total:.2f}", percent(shares)]
         lines.append([*own, *theirs, *(verdict or ["-"] * len(compared))])
     yield from _aligned(lines, words=4)
 
@@ -102,7 +102,7 @@ def _rows(rows: Sequence[Mapping[str, Any]], ratios: Sequence[float], peers: Seq
         rates = [f"{row['gflops']:.1f}", f"{row['gbytes']:.1f}", percent(row["roof_share"])]
         theirs = [_theirs(row, peer) for peer in peers]
         time = milliseconds(row["times"]["gradops"]["median"])
-        lines.append([label, short(row["op"]), row["layout"], row["dtype"], time, *rates, *theirs])
+        lines.append([label, described(row["op"]), row["layout"], row["dtype"], time, *rates, *theirs])
         lines[-1] += [ratio(against)] if peers else []
     yield from _aligned(lines, words=4)
 

@@ -10,6 +10,12 @@ def short(op: str) -> str:
     return {"input": "input", "filter": "filter", "grad": "input"}.get(op.rpartition("_")[2], "forward")
 
 
+def described(op: str) -> str:
+    """Return the same with the kind of layer: "dense input", "depthwise filter", "pool input"."""
+    kind = "depthwise" if op.startswith("depthwise") else "pool" if op.startswith("fractional") else "dense"
+    return f"{kind} {short(op)}"
+
+
 def milliseconds(value: float) -> str:
     """Write a time with at least three digits."""
     if math.isnan(value):

@@ -14,7 +14,7 @@ from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport KC, LD, gemm_block
 from _patches cimport Patches, Pixel, patches, pixel, pixels, slots, advance, pack_pixels, pack_slots
-from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, part, smaller, useful_threads
 from _scratch cimport allocate, padded
 from _storage cimport real, MR, NR, all_finite, item_size, clear, widen_block, narrow_block
 
@@ -128,73 +128,89 @@ cdef void pack_tap_rows(const Gather *w, const char *tap, int64_t channel, int64
         slot += take
 
 
-cdef void store_block(const Gather *w, const Patches *p, int64_t group, int64_t first, int64_t count, int64_t channel, int64_t channels, const real *c, int64_t ldc) noexcept nogil:
-    """Writes a finished block, row by row of pixels."""
+cdef struct Block:
+    int64_t group, first, count, channel, channels      # pixels first.. and channels of dst channel..
+    real *patch
+    real *c
+
+
+cdef void store_block(const Gather *w, const Patches *p, const Block *b, int64_t begin, int64_t end) noexcept nogil:
+    """Writes pixels begin.. of a block, row by row; c holds them from its beginning on."""
     cdef const Problem *g = w.g
-    cdef Pixel at = pixel(p, first)
-    cdef int64_t take, done = 0, step = p.col.out_step * g.dst_x
+    cdef Pixel at = pixel(p, b.first + begin)
+    cdef int64_t take, done = 0, step = p.col.out_step * g.dst_x, ldc = w.channels + PAD
     cdef char *dst
-    while done < count:
-        take = smaller(p.col.count - at.v, count - done)
+    while done < end - begin:
+        take = smaller(p.col.count - at.v, end - begin - done)
         dst = w.dst + (at.n * g.dst_n + (p.row.out_start + p.row.out_step * at.u) * g.dst_y
                        + (p.col.out_start + p.col.out_step * at.v) * g.dst_x
-                       + (group * g.dst_channels + channel) * g.dst_c) * item_size(w.storage)
+                       + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
         if w.channel_rows:
-            narrow_block(w.storage, c + done, ldc, channels, take, dst, g.dst_c, step)
+            narrow_block(w.storage, b.c + done, LDP, b.channels, take, dst, g.dst_c, step)
         else:
-            narrow_block(w.storage, c + done * ldc, ldc, take, channels, dst, step, g.dst_c)
+            narrow_block(w.storage, b.c + done * ldc, ldc, take, b.channels, dst, step, g.dst_c)
         advance(p, &at, take)
         done += take
 
 
-cdef void gather_block(const Gather *w, int64_t block, real *scratch) noexcept nogil:
-    """One block: for each KC slots pack patches and multiply; then store."""
-    cdef int64_t pair = 0, depth, first, count, channel, channels, group, k, kc, ldc
+cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
+    """One block: for each KC slots packs patches and multiplies; then stores."""
+    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), k
     cdef Patches p
-    cdef real *patch = scratch
-    cdef real *c = scratch + patch_size(w)
-    cdef const real *filter
-    while w.blocks[pair + 1] <= block:
+    cdef Block b
+    while w.blocks[pair + 1] <= index:
         pair += 1
-    block -= w.blocks[pair]
-    channel = block % divide_up(w.g.dst_channels, w.channels) * w.channels
-    block = block // divide_up(w.g.dst_channels, w.channels)
-    group = block % w.g.groups
-    p = pair_patches(w, pair, group)
-    first = block // w.g.groups * w.pixels
-    count = smaller(w.pixels, pixels(&p) - first)
-    channels = smaller(w.channels, w.g.dst_channels - channel)
-    depth = slots(&p)
-    ldc = PIXELS + PAD if w.channel_rows else w.channels + PAD
-    for k in range(divide_up(depth, KC)):
-        kc = smaller(KC, depth - k * KC)
-        filter = w.filter_panels + group * w.group_panels + w.panels[pair]
-        if w.channel_rows:
-            filter += (k * w.g.dst_channels + channel) * LD
-            pack_slots(&p, first, count, k * KC, kc, patch, LDP)
-            clear_columns(patch, kc, count, LDP)
-        else:
-            filter += (channel // NR * depth + k * KC) * NR
-            pack_pixels(&p, first, count, k * KC, kc, patch, LD)
-        multiply(w, count, channels, kc, depth, patch, filter, c, ldc, k > 0)
-    store_block(w, &p, group, first, count, channel, channels, c, ldc)
-
-
-cdef void multiply(const Gather *w, int64_t count, int64_t channels, int64_t kc, int64_t depth, const real *patch, const real *filter, real *c, int64_t ldc, bint accumulate) noexcept nogil:
-    """c (+)= patch filter in pixel rows, filter patch in channel rows."""
-    cdef int64_t m = count, n = channels, ldb = NR, panel = depth * NR
+    index -= w.blocks[pair]
+    b.channel = index % parts * w.channels
+    index = index // parts
+    b.group = index % w.g.groups
+    p = pair_patches(w, pair, b.group)
+    b.first = index // w.g.groups * w.pixels
+    b.count = smaller(w.pixels, pixels(&p) - b.first)
+    b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
+    b.patch, b.c = scratch, scratch + patch_size(w)
     if w.channel_rows:
-        m, n, ldb, panel = channels, count, LDP, NR
-        patch, filter = filter, patch
-    gemm_block(False, m, n, kc, patch, LD, filter, ldb, panel, c, ldc, accumulate)
+        for k in range(divide_up(slots(&p), KC)):
+            multiply_channels(w, &p, pair, &b, k)
+        store_block(w, &p, &b, 0, b.count)
+    elif slots(&p) <= KC:
+        multiply_tiles(w, &p, pair, &b)
+    else:
+        for k in range(divide_up(slots(&p), KC)):
+            multiply_pixels(w, &p, pair, &b, k)
+        store_block(w, &p, &b, 0, b.count)
 
 
-cdef void clear_columns(real *patch, int64_t rows, int64_t cols, int64_t ld) noexcept nogil:
-    """Zeros from the last pixel to the end of its panel."""
-    cdef int64_t r, pad = divide_up(cols, NR) * NR - cols
+cdef const real *panels(const Gather *w, int64_t pair, const Block *b) noexcept nogil:
+    """The packed filter of the lane pair and group."""
+    return w.filter_panels + b.group * w.group_panels + w.panels[pair]
+
+
+cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
+    """c[channel][pixel] (+)= filter patch for KC slots."""
+    cdef int64_t kc = smaller(KC, slots(p) - k * KC), i, pad = divide_up(b.count, NR) * NR - b.count
+    pack_slots(p, b.first, b.count, k * KC, kc, b.patch, LDP)
     if pad:
-        for r in range(rows):
-            clear(patch + r * ld + cols, pad)
+        for i in range(kc):
+            clear(b.patch + i * LDP + b.count, pad)
+    gemm_block(False, b.channels, b.count, kc, panels(w, pair, b) + (k * w.g.dst_channels + b.channel) * LD, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
+
+
+cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
+    """c[pixel][channel] (+)= patch filter for KC slots."""
+    cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC)
+    pack_pixels(p, b.first, b.count, k * KC, kc, b.patch, LD)
+    gemm_block(False, b.count, b.channels, kc, b.patch, LD, panels(w, pair, b) + (b.channel // NR * depth + k * KC) * NR, NR, depth * NR, b.c, w.channels + PAD, k > 0)
+
+
+cdef void multiply_tiles(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
+    """All slots at once, so that a register tile's rows can be stored while they are in the nearest cache."""
+    cdef int64_t depth = slots(p), tiles = divide_up(b.count, MR), t, i, end
+    pack_pixels(p, b.first, b.count, 0, depth, b.patch, LD)
+    for t in range(tiles):
+        i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
+        gemm_block(False, end - i, b.channels, depth, b.patch + i * LD, LD, panels(w, pair, b) + b.channel * depth, NR, depth * NR, b.c, w.channels + PAD, False)
+        store_block(w, p, b, i, end)
 
 
 cdef int64_t patch_size(const Gather *w) noexcept nogil:

@@ -116,8 +116,10 @@ def test_every_image_size(op, layout, taps, level):
 
 @pytest.mark.parametrize("op", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-def test_reductions_around_the_block_of_512_slots(op, dtype, level):
+def test_reductions_around_the_blocks_of_256_and_512_slots(op, dtype, level):
     for r, s, c in [
+        (1, 1, 255),
+        (1, 1, 257),
         (1, 1, 511),
         (1, 1, 512),
         (1, 1, 513),

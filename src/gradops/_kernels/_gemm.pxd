@@ -9,58 +9,64 @@ cdef enum:
     LD = KC + 16                                        # distance of packed rows; not a power of two, so rows spread over the cache sets
 
 
-cdef inline void gemm_ukr(int m, int64_t row, int64_t step, int64_t depth, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:
-    """c[i, j] (+)= sum_k a[i row + k step] b[k ldb + j] for i < m, j < NR, in m x NV registers.
+cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t depth, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+    """c[i, j] (+)= sum_k a[i row + k step] b[k ldb + j] for i < m, j < nv VL, in m x nv registers.
 
-    *Assumes:* m, row and step are compile-time constants of the caller.
+    *Assumes:* m, nv, row and step are compile-time constants of the caller.
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
     cdef int64_t _k
     cdef int i, j
     for i in range(m):
-        for j in range(NV):
+        for j in range(nv):
             acc[i][j] = zero()
     for _k in range(depth):
-        for j in range(NV):
+        for j in range(nv):
             operand[j] = load(b + j * VL)
         for i in range(m):
-            for j in range(NV):
+            for j in range(nv):
                 acc[i][j] += a[i * row] * operand[j]
         a += step
         b += ldb
     for i in range(m):
-        for j in range(NV):
+        for j in range(nv):
             store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j] if accumulate else acc[i][j])
 
 
-cdef inline void gemm_tile(int m, bint by_column, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+cdef inline void gemm_tile(int m, int nv, bint by_column, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate) noexcept nogil:
     """gemm_ukr for any m <= MR; a is [m][lda] or, by column, [depth][lda]."""
     cdef int64_t row = 1 if by_column else lda, step = lda if by_column else 1
     if MR > 6:
-        if m == 14: gemm_ukr(14, row, step, depth, a, b, ldb, c, ldc, accumulate)
-        elif m == 13: gemm_ukr(13, row, step, depth, a, b, ldb, c, ldc, accumulate)
-        elif m == 12: gemm_ukr(12, row, step, depth, a, b, ldb, c, ldc, accumulate)
-        elif m == 11: gemm_ukr(11, row, step, depth, a, b, ldb, c, ldc, accumulate)
-        elif m == 10: gemm_ukr(10, row, step, depth, a, b, ldb, c, ldc, accumulate)
-        elif m == 9: gemm_ukr(9, row, step, depth, a, b, ldb, c, ldc, accumulate)
-        elif m == 8: gemm_ukr(8, row, step, depth, a, b, ldb, c, ldc, accumulate)
-        elif m == 7: gemm_ukr(7, row, step, depth, a, b, ldb, c, ldc, accumulate)
-    if m == 6: gemm_ukr(6, row, step, depth, a, b, ldb, c, ldc, accumulate)
-    elif m == 5: gemm_ukr(5, row, step, depth, a, b, ldb, c, ldc, accumulate)
-    elif m == 4: gemm_ukr(4, row, step, depth, a, b, ldb, c, ldc, accumulate)
-    elif m == 3: gemm_ukr(3, row, step, depth, a, b, ldb, c, ldc, accumulate)
-    elif m == 2: gemm_ukr(2, row, step, depth, a, b, ldb, c, ldc, accumulate)
-    elif m == 1: gemm_ukr(1, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        if m == 14: gemm_ukr(14, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 13: gemm_ukr(13, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 12: gemm_ukr(12, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 11: gemm_ukr(11, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 10: gemm_ukr(10, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 9: gemm_ukr(9, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 8: gemm_ukr(8, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+        elif m == 7: gemm_ukr(7, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    if m == 6: gemm_ukr(6, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 5: gemm_ukr(5, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 4: gemm_ukr(4, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 3: gemm_ukr(3, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 2: gemm_ukr(2, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
+    elif m == 1: gemm_ukr(1, nv, row, step, depth, a, b, ldb, c, ldc, accumulate)
 
 
 cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
-    """c[0:m, 0:n] (+)= a b, panel after panel of NR columns; rows are split evenly into register tiles.
+    """c[0:m, 0:n] (+)= a b, panel after panel of NR columns, the last of which may be half as wide; rows are split evenly into register tiles.
 
-    *Assumes:* by_column is a compile-time constant and, without it, lda as well, so that rows are at constant offsets; b holds panels of NR columns, `panel` elements apart, zero beyond n; c has ldc >= n rounded up to NR.
+    *Assumes:* by_column is a compile-time constant and, without it, lda as well, so that rows are at constant offsets; b holds panels of NR columns, `panel` elements apart, zero beyond n; c has ldc >= n rounded up to VL.
     """
-    cdef int64_t tiles = (m + MR - 1) // MR, j, t, i
+    cdef int64_t tiles = (m + MR - 1) // MR, j, t, i, left
+    cdef int rows
     for j in range((n + NR - 1) // NR):
+        left = n - j * NR
         for t in range(tiles):
             i = part(m, t, tiles)
-            gemm_tile(<int> (part(m, t + 1, tiles) - i), by_column, depth, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate)
+            rows = <int> (part(m, t + 1, tiles) - i)
+            if left > VL:
+                gemm_tile(rows, NV, by_column, depth, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate)
+            else:
+                gemm_tile(rows, 1, by_column, depth, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate)

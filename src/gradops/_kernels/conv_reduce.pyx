@@ -2,7 +2,7 @@
 """dw[slot, k] = sum_pixel patches(x)[pixel, slot] dy[pixel, k]: conv2d_backprop_filter, an implicit GEMM that reduces over pixels.
 
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
-the partials are added in order. Packed: patches and dy, KC pixels at a time; patches pixel by pixel where the channels of x are contiguous,
+the partials are added in order. Packed: patches and dy, DEPTH pixels at a time; patches pixel by pixel where the channels of x are contiguous,
 else slot by slot.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
@@ -13,7 +13,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _gemm cimport KC, LD, gemm_block
+from _gemm cimport gemm_block
 from _partials cimport ADDED, add_partials
 from _patches cimport Patches, Pixel, advance, patches, pixel, pixels, pack_pixels, pack_slots
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
@@ -23,13 +23,16 @@ from _storage cimport real, NR, REAL_STORAGE, all_finite, item_size, clear, wide
 cnp.import_array()
 
 cdef enum:
-    SLOTS = 128                                         # of a block, at most
+    DEPTH = 256                                         # pixels that are packed at a time
+    SLOTS = 256                                         # of a block, at most
+    LDP = DEPTH + 16                                    # distance of packed slots
     CHANNELS = 256                                      # of a block, at most
+    CROWDED = 256                                       # multiples of this distance crowd a few cache sets: worth it for many slots alone
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks
-    MIN_SPAN = 4 * KC                                   # pixels of a span, at least
+    MIN_SPAN = 1024                                     # pixels of a span, at least
     LDS = SLOTS + 16                                    # distance of packed pixels; not a power of two, which crowds a few cache sets
     LDC = CHANNELS + 16                                 # distance of rows of the block
-    SCRATCH = KC * LDS + KC * CHANNELS + SLOTS * LDC    # LDS KC is more than SLOTS LD
+    SCRATCH = DEPTH * LDS + DEPTH * CHANNELS + SLOTS * LDC
 
 
 cdef struct Reduce:
@@ -48,9 +51,10 @@ cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
     cdef int64_t blocks
-    w.dy_ready = (w.storage == REAL_STORAGE and g.dst_c == 1 and g.dst_x == g.groups * g.dst_channels and g.row_lanes * g.col_lanes == 1
-                  and row_lanes(g).count == g.dst_rows and col_lanes(g).count == g.dst_cols)
     w.slots = g.filter_rows * g.filter_cols * g.src_channels
+    w.dy_ready = (w.storage == REAL_STORAGE and g.dst_c == 1 and g.dst_x == g.groups * g.dst_channels and g.row_lanes * g.col_lanes == 1
+                  and row_lanes(g).count == g.dst_rows and col_lanes(g).count == g.dst_cols
+                  and (g.dst_x % CROWDED or w.slots > CROWDED // 2))
     w.slot_blocks = divide_up(w.slots, SLOTS)
     w.channel_blocks = divide_up(g.dst_channels, CHANNELS)
     blocks = g.groups * w.slot_blocks * w.channel_blocks
@@ -67,13 +71,13 @@ cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t ch
     cdef Pixel at = pixel(p, first)
     cdef const char *src
     if channels % NR:
-        clear(dst + channels // NR * KC * NR, count * NR)
+        clear(dst + channels // NR * DEPTH * NR, count * NR)
     while done < count:
         take = smaller(p.col.count - at.v, count - done)
         for panel in range(divide_up(channels, NR)):
             width = smaller(channels - panel * NR, NR)
             src = w.dy + dy_index(w, p, &at, channel + panel * NR) * item_size(w.storage)
-            widen_block(w.storage, src, w.g.dst_x, w.g.dst_c, take, width, dst + (panel * KC + done) * NR, NR)
+            widen_block(w.storage, src, w.g.dst_x, w.g.dst_c, take, width, dst + (panel * DEPTH + done) * NR, NR)
         advance(p, &at, take)
         done += take
 
@@ -90,24 +94,24 @@ cdef struct Panel:                                      # what a thread works on
 
 
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
-    """c[0:slots] (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, KC at a time."""
+    """c[0:slots] (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, DEPTH at a time."""
     cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
     cdef int64_t channel = b.group * w.g.dst_channels + b.channel, ready = b.channels // NR * NR if w.dy_ready else 0
     cdef const real *dy
     cdef Pixel at
     while first < end:
-        depth = smaller(KC, end - first)
+        depth = smaller(DEPTH, end - first)
         if w.g.src_c == 1:
             pack_pixels(p, first, depth, pair_slot, slots, b.patch, LDS)
         else:
-            pack_slots(p, first, depth, pair_slot, slots, b.patch, LD)
+            pack_slots(p, first, depth, pair_slot, slots, b.patch, LDP)
         if ready:
             at = pixel(p, first)
             dy = <const real *> w.dy + dy_index(w, p, &at, channel)
             multiply(w, slots, ready, depth, b.patch, dy, w.g.dst_x, NR, c, accumulate)
         if ready < b.channels:
             pack_dy(w, p, channel + ready, b.channels - ready, first, depth, b.dy)
-            multiply(w, slots, b.channels - ready, depth, b.patch, b.dy, NR, KC * NR, c + ready, accumulate)
+            multiply(w, slots, b.channels - ready, depth, b.patch, b.dy, NR, DEPTH * NR, c + ready, accumulate)
         first += depth
         accumulate = True
 
@@ -117,7 +121,7 @@ cdef void multiply(const Reduce *w, int64_t slots, int64_t channels, int64_t dep
     if w.g.src_c == 1:
         gemm_block(True, slots, channels, depth, patch, LDS, dy, ldb, panel, c, LDC, accumulate)
     else:
-        gemm_block(False, slots, channels, depth, patch, LD, dy, ldb, panel, c, LDC, accumulate)
+        gemm_block(False, slots, channels, depth, patch, LDP, dy, ldb, panel, c, LDC, accumulate)
 
 
 cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcept nogil:
@@ -155,7 +159,7 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.channels = smaller(CHANNELS, w.g.dst_channels - b.channel)
     b.group = index // w.channel_blocks % w.g.groups
     b.span = index // w.channel_blocks // w.g.groups
-    b.patch, b.dy, b.c = scratch, scratch + KC * LDS, scratch + KC * LDS + KC * CHANNELS
+    b.patch, b.dy, b.c = scratch, scratch + DEPTH * LDS, scratch + DEPTH * LDS + DEPTH * CHANNELS
     if not whole:
         clear(b.c, SLOTS * LDC)
     for i in range(pairs):

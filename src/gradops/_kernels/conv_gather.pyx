@@ -26,7 +26,8 @@ cdef enum:
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows
-    MIN_BLOCKS = 48                                     # blocks shrink until there are as many, so that many threads find work
+    BLOCKS = 6                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
+    FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 
 
 cdef struct Gather:
@@ -67,14 +68,14 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
     w.group_panels = w.panels[pairs]
 
 
-cdef void plan(Gather *w) noexcept nogil:
-    """Chooses the form and the block sizes; by the problem alone, never by the number of threads."""
-    cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes
-    w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8
+cdef void plan(Gather *w, int threads) noexcept nogil:
+    """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
+    cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
+    w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.pixels = PIXELS if w.channel_rows else PIXELS // MR * MR
     w.channels = CHANNELS
     plan_blocks(w)
-    while w.blocks[pairs] < MIN_BLOCKS and w.channels > 64:
+    while w.blocks[pairs] < BLOCKS * threads and w.channels > 64:
         if w.channels > 2 * w.pixels:
             w.channels = w.channels // 2
         else:
@@ -134,14 +135,13 @@ cdef struct Block:
     real *c
 
 
-cdef void store_block(const Gather *w, const Patches *p, const Block *b, int64_t begin, int64_t end) noexcept nogil:
-    """Writes pixels begin.. of a block, row by row; c holds them from its beginning on."""
+cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel *at, int64_t count) noexcept nogil:
+    """Writes the next pixels of a block, row by row; c holds them from its beginning on."""
     cdef const Problem *g = w.g
-    cdef Pixel at = pixel(p, b.first + begin)
     cdef int64_t take, done = 0, step = p.col.out_step * g.dst_x, ldc = w.channels + PAD
     cdef char *dst
-    while done < end - begin:
-        take = smaller(p.col.count - at.v, end - begin - done)
+    while done < count:
+        take = smaller(p.col.count - at.v, count - done)
         dst = w.dst + (at.n * g.dst_n + (p.row.out_start + p.row.out_step * at.u) * g.dst_y
                        + (p.col.out_start + p.col.out_step * at.v) * g.dst_x
                        + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
@@ -149,15 +149,16 @@ cdef void store_block(const Gather *w, const Patches *p, const Block *b, int64_t
             narrow_block(w.storage, b.c + done, LDP, b.channels, take, dst, g.dst_c, step)
         else:
             narrow_block(w.storage, b.c + done * ldc, ldc, take, b.channels, dst, step, g.dst_c)
-        advance(p, &at, take)
+        advance(p, at, take)
         done += take
 
 
 cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
     """One block: for each KC slots packs patches and multiplies; then stores."""
-    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), k
+    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), spans, k
     cdef Patches p
     cdef Block b
+    cdef Pixel at
     while w.blocks[pair + 1] <= index:
         pair += 1
     index -= w.blocks[pair]
@@ -165,20 +166,21 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
     index = index // parts
     b.group = index % w.g.groups
     p = pair_patches(w, pair, b.group)
-    b.first = index // w.g.groups * w.pixels
-    b.count = smaller(w.pixels, pixels(&p) - b.first)
+    index, spans = index // w.g.groups, divide_up(pixels(&p), w.pixels)
+    b.first = part(pixels(&p), index, spans)
+    b.count = part(pixels(&p), index + 1, spans) - b.first
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.patch, b.c = scratch, scratch + patch_size(w)
-    if w.channel_rows:
-        for k in range(divide_up(slots(&p), KC)):
+    at = pixel(&p, b.first)
+    if slots(&p) <= KC and not w.channel_rows:
+        multiply_tiles(w, &p, pair, &b, &at)
+        return
+    for k in range(divide_up(slots(&p), KC)):
+        if w.channel_rows:
             multiply_channels(w, &p, pair, &b, k)
-        store_block(w, &p, &b, 0, b.count)
-    elif slots(&p) <= KC:
-        multiply_tiles(w, &p, pair, &b)
-    else:
-        for k in range(divide_up(slots(&p), KC)):
+        else:
             multiply_pixels(w, &p, pair, &b, k)
-        store_block(w, &p, &b, 0, b.count)
+    store_pixels(w, &p, &b, &at, b.count)
 
 
 cdef const real *panels(const Gather *w, int64_t pair, const Block *b) noexcept nogil:
@@ -203,14 +205,14 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     gemm_block(False, b.count, b.channels, kc, b.patch, LD, panels(w, pair, b) + (b.channel // NR * depth + k * KC) * NR, NR, depth * NR, b.c, w.channels + PAD, k > 0)
 
 
-cdef void multiply_tiles(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
-    """All slots at once, so that a register tile's rows can be stored while they are in the nearest cache."""
+cdef void multiply_tiles(const Gather *w, const Patches *p, int64_t pair, const Block *b, Pixel *at) noexcept nogil:
+    """All slots at once, and the pixels stored, so that a register tile's rows can be stored while they are in the nearest cache."""
     cdef int64_t depth = slots(p), tiles = divide_up(b.count, MR), t, i, end
     pack_pixels(p, b.first, b.count, 0, depth, b.patch, LD)
     for t in range(tiles):
         i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
         gemm_block(False, end - i, b.channels, depth, b.patch + i * LD, LD, panels(w, pair, b) + b.channel * depth, NR, depth * NR, b.c, w.channels + PAD, False)
-        store_block(w, p, b, i, end)
+        store_pixels(w, p, b, at, end - i)
 
 
 cdef int64_t patch_size(const Gather *w) noexcept nogil:
@@ -239,7 +241,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         return 1
     w.panels = <int64_t *> table
     w.blocks = w.panels + pairs + 1
-    plan(w)
+    plan(w, threads)
     threads = useful_threads(g, w.blocks[pairs], threads)
     scratch_size = patch_size(w) + (PIXELS + PAD) * (CHANNELS + PAD)
     slab = allocate(g.groups * w.group_panels + threads * scratch_size)

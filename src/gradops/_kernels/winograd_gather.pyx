@@ -26,7 +26,7 @@ cdef enum:
     PANELS = 2                                          # of NR channels of dst, of a block
     DEPTH = 64                                          # channels of src that are transformed at a time
     STAGED = 16                                         # of them, how many of the filter are staged at a time
-    MIN_BLOCKS = 48                                     # blocks shrink where there are fewer, so that many threads find work
+    BLOCKS = 6                                          # of a thread: blocks shrink where there are fewer, so that all are busy to the end
     LDT = DEPTH + 16                                    # distance of transformed tiles; planes are 16 more apart than they need,
     SRC_PLANE = TILES * LDT + 16                        # so that they spread over the cache sets
     FILTER_PLANE = DEPTH * 32 + 16
@@ -63,12 +63,12 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
         w.blocks[i + 1] = w.blocks[i] + w.g.groups * tile_blocks(&t) * divide_up(w.all_panels, w.panels)
 
 
-cdef void plan(Gather *w) noexcept nogil:
-    """Chooses the block sizes; by the problem alone, never by the number of threads."""
+cdef void plan(Gather *w, int threads) noexcept nogil:
+    """Chooses the block sizes, which no sum depends on."""
     w.all_panels = divide_up(w.g.dst_channels, NR)
     w.panels = PANELS
     plan_blocks(w)
-    if w.blocks[w.g.row_lanes * w.g.col_lanes] < MIN_BLOCKS:
+    if w.blocks[w.g.row_lanes * w.g.col_lanes] < BLOCKS * threads:
         w.panels = 1
         plan_blocks(w)
 
@@ -193,7 +193,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     if table == NULL:
         return 1
     w.blocks = <int64_t *> table
-    plan(w)
+    plan(w, threads)
     threads = useful_threads(w.g, w.blocks[pairs], threads)
     slab = allocate(threads * SCRATCH)
     if slab == NULL:

@@ -1,6 +1,8 @@
 # cython: language_level=3, cdivision=True
 """Adding the partial sums of a reduction that was split into spans, always in the same order."""
+from cython.parallel cimport prange
 from libc.stdint cimport int64_t
+from _problem cimport divide_up, smaller
 from _storage cimport real, all_finite, item_size, narrow
 
 cdef enum:
@@ -19,3 +21,11 @@ cdef inline bint add_partials(real *partials, int64_t spans, int64_t size, int64
             total[i] += total[span * size + i]
     narrow(storage, total, count, out + first * item_size(storage))
     return all_finite(total, count)
+
+
+cdef inline void add_all_partials(real *partials, int64_t spans, int64_t size, int storage, char *out, int threads, bint *finite) noexcept nogil:
+    """add_partials for all of `size`, ADDED at a time in parallel; clears `finite` where a sum is not."""
+    cdef int64_t i
+    for i in prange(divide_up(size, ADDED), num_threads=threads, schedule="static", use_threads_if=threads > 1):
+        if not add_partials(partials, spans, size, i * ADDED, smaller(ADDED, size - i * ADDED), storage, out):
+            finite[0] = False

@@ -12,7 +12,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _partials cimport ADDED, add_partials
+from _partials cimport add_all_partials
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, pack_line, ring_row
 from _scratch cimport allocate, padded
@@ -180,13 +180,6 @@ cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scr
         reduce_block(w, i, scratch + threadid() * scratch_size)
 
 
-cdef void add_all(const Reduce *w, int64_t size, int threads) noexcept nogil:
-    cdef int64_t i
-    for i in prange(divide_up(size, ADDED), num_threads=threads, schedule="static", use_threads_if=threads > 1):
-        if not add_partials(w.partials, w.spans, size, i * ADDED, smaller(ADDED, size - i * ADDED), w.storage, w.dw):
-            w.finite[0] = False
-
-
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef int64_t size, partials, scratch_size
@@ -200,7 +193,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
         return 1
     reduce_blocks(w, threads, w.partials + partials, scratch_size)
     if w.spans > 1:
-        add_all(w, size, threads)
+        add_all_partials(w.partials, w.spans, size, w.storage, w.dw, threads, w.finite)
     free(w.partials)
     return 0
 

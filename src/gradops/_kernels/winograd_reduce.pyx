@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport gemm_block
-from _partials cimport ADDED, add_partials
+from _partials cimport add_all_partials
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded
 from _storage cimport real, NR, NV, REAL_STORAGE, VL, all_finite, clear, item_size, narrow_block, widen_block
@@ -174,13 +174,6 @@ cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept no
         reduce_block(w, block, scratch + threadid() * SCRATCH)
 
 
-cdef void add_all(const Reduce *w, int threads) noexcept nogil:
-    cdef int64_t i
-    for i in prange(divide_up(filter_size(w), ADDED), num_threads=threads, schedule="static", use_threads_if=threads > 1):
-        if not add_partials(w.partials, w.spans, filter_size(w), i * ADDED, smaller(ADDED, filter_size(w) - i * ADDED), w.storage, w.dw):
-            w.finite[0] = False
-
-
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef int64_t partials
@@ -192,7 +185,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
         return 1
     reduce_blocks(w, threads, w.partials + partials)
     if w.spans > 1:
-        add_all(w, threads)
+        add_all_partials(w.partials, w.spans, filter_size(w), w.storage, w.dw, threads, w.finite)
     free(w.partials)
     return 0
 

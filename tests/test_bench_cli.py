@@ -142,7 +142,7 @@ def test_python_gets_the_table_and_an_exception():
     ("arguments", "said"),
     [
         (["bench", "resnet5000x"], "resnet5000x"),
-        (["bench", "nonsense"], f"unknown suite 'nonsense'; known are {', '.join(suites())}"),
+        (["bench", "nonsense"], f"unknown suite 'nonsense'; known are all, {', '.join(suites())}"),
         (["bench", "mb8ic64ih56oc64kq3"], "kq"),
         (["bench", TINY, "--op", "sideways"], "unknown op 'sideways'; known are forward, input, filter"),
         (["bench", TINY, "--dtype", "float8"], "unknown dtype 'float8'"),

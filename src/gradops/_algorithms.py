@@ -80,12 +80,10 @@ def algorithms(
     outputs = out_channels // max(groups, 1)
     if depthwise or (groups > 1 and per_group == 1):
         return ("depthwise",) if outputs <= MOST_MULTIPLIERS else ("conv",)
-    found = ["conv"]
-    if all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
-        found.insert(min(per_group, outputs) < LEAST_CHANNELS, "winograd")
-    if _stem(result, rows, cols, per_group, outputs):
-        found.insert(0, "stem")
-    return tuple(found)
+    stem = ("stem",) if _stem(result, rows, cols, per_group, outputs) else ()
+    if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
+        return (*stem, "conv")
+    return (*stem, "winograd", "conv") if min(per_group, outputs) >= LEAST_CHANNELS else (*stem, "conv", "winograd")
 
 
 def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
@@ -99,7 +97,7 @@ def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> 
     return channels <= MOST_STEM_CHANNELS and columns >= LEAST_STEM_COLUMNS and fits
 
 
-def stem(algorithm: str, work: str, storage: int) -> str:
+def stem_of(algorithm: str, work: str, storage: int) -> str:
     """The kernel of an algorithm for a storage code."""
     return _STEMS[algorithm, work][storage]
 

@@ -12,7 +12,7 @@ from itertools import groupby
 from math import gcd, prod
 from typing import NamedTuple
 
-from gradops._algorithms import stem
+from gradops._algorithms import stem_of
 from gradops._values import LAYOUTS, Layout, Shape
 
 WIDEST_LINE = 1024
@@ -113,7 +113,7 @@ class Plan:
 
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""
-        return stem(algorithm, self.work, storage)
+        return stem_of(algorithm, self.work, storage)
 
     def problem(self, algorithm: str, unpadded: bool = False) -> bytes:
         """The kernel's view; made when a kernel first runs, so that its lanes never outgrow arrays that exist.

@@ -248,7 +248,7 @@ def _layers(options: argparse.Namespace) -> list[tuple[str, int, Any]]:
             if what in suites():
                 layers += [(what, count, layer) for count, layer in load(what)]
             elif what.isidentifier() and not any(map(str.isdigit, what)):
-                raise ValueError(f"unknown suite {what!r}; known are {', '.join(suites())}")
+                raise ValueError(f"unknown suite {what!r}; known are all, {', '.join(suites())}")
             else:
                 layers.append(("", 1, parse(what)))
             if options.batch:

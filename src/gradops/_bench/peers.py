@@ -147,6 +147,7 @@ class _TensorFlow:
     """TensorFlow's raw ops, eagerly; those on the CPU take NHWC."""
 
     def __init__(self, threads: int) -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         with _quiet():
             import tensorflow as tf
 

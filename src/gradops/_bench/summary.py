@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean, median
 from typing import Any
 
-from .text import described, milliseconds, percent, ratio
+from .text import compared, described, milliseconds, percent, ratio
 
 _SAME_WORK = ("suite", "problem", "op", "dtype")
 _NETWORK = ("suite", "op", "layout", "dtype")
@@ -100,16 +100,11 @@ def _rows(rows: Sequence[Mapping[str, Any]], ratios: Sequence[float], peers: Seq
         name = row["name"] or row["problem"]
         label = name if not row["suite"] or name.startswith(row["suite"]) else f"{row['suite']}:{name}"
         rates = [f"{row['gflops']:.1f}", f"{row['gbytes']:.1f}", percent(row["roof_share"])]
-        theirs = [_theirs(row, peer) for peer in peers]
+        theirs = [compared(peer, row["ratios"], row["notes"]) for peer in peers]
         time = milliseconds(row["times"]["gradops"]["median"])
         lines.append([label, described(row["op"]), row["layout"], row["dtype"], time, *rates, *theirs])
         lines[-1] += [ratio(against)] if peers else []
     yield from _aligned(lines, words=4)
-
-
-def _theirs(row: Mapping[str, Any], peer: str) -> str:
-    differs = row["notes"].get(peer, "").startswith("computes something else")
-    return "≠" if differs else ratio(row["ratios"].get(peer, math.nan))
 
 
 def _aligned(lines: Sequence[Sequence[str]], words: int) -> Iterator[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .runner import Case, Row
-from .text import milliseconds, number, percent, ratio, short
+from .text import compared, milliseconds, number, percent, ratio, short
 
 _PIPE_WIDTH = 220
 _LEAST_LABEL, _FAIR_LABEL = 16, 24
@@ -104,7 +104,7 @@ def columns(cases: Sequence[Case], peers: Sequence[str]) -> list[Column]:
         Column("GFLOP/s", 7, 3, lambda row: number(row.gflops)),
         Column("GB/s", 6, 5, lambda row: number(row.gbytes)),
         Column("roof", 5, 0, lambda row: percent(row.share)),
-        *(Column(peer, max(len(peer), _RATIO_WIDTH), 1, _ratio_to(peer)) for peer in peers),
+        *(Column(peer, max(len(peer), _RATIO_WIDTH), 1, partial(_compared, peer)) for peer in peers),
         *fastest,
         Column("error", 7, 4, lambda row: f"{row.error:.1e}"),
     ]
@@ -140,12 +140,8 @@ def label(case: Case) -> str:
     return case.layer.name.removeprefix(f"{case.suite}:") or str(case.layer)
 
 
-def _ratio_to(peer: str) -> Callable[[Row], str]:
-    def text(row: Row) -> str:
-        differs = row.notes.get(peer, "").startswith("computes something else")
-        return "≠" if differs else ratio(row.ratios.get(peer, math.nan))
-
-    return text
+def _compared(peer: str, row: Row) -> str:
+    return compared(peer, row.ratios, row.notes)
 
 
 def _hidden(headings: Sequence[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 
 def short(op: str) -> str:
@@ -38,3 +39,10 @@ def ratio(value: float) -> str:
     if math.isnan(value):
         return "-"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def compared(peer: str, ratios: Mapping[str, float], notes: Mapping[str, str]) -> str:
+    """Write what a row has of a peer: its ratio, "≠" where it computes something else, "-" where it did not run."""
+    if notes.get(peer, "").startswith("computes something else"):
+        return "≠"
+    return ratio(ratios.get(peer, math.nan))

@@ -7,11 +7,13 @@ from _problem cimport smaller
 cdef extern from "kernels.h" nogil:
     ctypedef double real
     ctypedef double vec
-    const int VL, NV, NR, MR, REAL_STORAGE
+    const int VL, NV, NR, MR, LINE, REAL_STORAGE
     vec load(const real *p)
     vec load_once(const real *p)
     void store(real *p, vec v)
     vec zero()
+    void prefetch(const real *p)
+    void prefetch_soon(const real *p)
     void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)
     void copy(const real *src, int64_t n, real *dst)
     void clear(real *dst, int64_t n)

@@ -195,14 +195,14 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
     if pad:
         for i in range(kc):
             clear(b.patch + i * LDP + b.count, pad)
-    gemm_block(False, b.channels, b.count, kc, panels(w, pair, b) + (k * w.g.dst_channels + b.channel) * LD, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
+    gemm_block(False, b.channels, b.count, kc, panels(w, pair, b) + (k * w.g.dst_channels + b.channel) * LD, LD, b.patch, LDP, NR, b.c, LDP, k > 0, False, NULL)
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
     """c[pixel][channel] (+)= patch filter for KC slots."""
     cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC)
     pack_pixels(p, b.first, b.count, k * KC, kc, b.patch, LD)
-    gemm_block(False, b.count, b.channels, kc, b.patch, LD, panels(w, pair, b) + (b.channel // NR * depth + k * KC) * NR, NR, depth * NR, b.c, w.channels + PAD, k > 0)
+    gemm_block(False, b.count, b.channels, kc, b.patch, LD, panels(w, pair, b) + (b.channel // NR * depth + k * KC) * NR, NR, depth * NR, b.c, w.channels + PAD, k > 0, False, NULL)
 
 
 cdef void multiply_tiles(const Gather *w, const Patches *p, int64_t pair, const Block *b, Pixel *at) noexcept nogil:
@@ -211,7 +211,7 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, int64_t pair, const 
     pack_pixels(p, b.first, b.count, 0, depth, b.patch, LD)
     for t in range(tiles):
         i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
-        gemm_block(False, end - i, b.channels, depth, b.patch + i * LD, LD, panels(w, pair, b) + b.channel * depth, NR, depth * NR, b.c, w.channels + PAD, False)
+        gemm_block(False, end - i, b.channels, depth, b.patch + i * LD, LD, panels(w, pair, b) + b.channel * depth, NR, depth * NR, b.c, w.channels + PAD, False, False, NULL)
         store_pixels(w, p, b, at, end - i)
 
 

@@ -2,8 +2,8 @@
 """dw[slot, k] = sum_pixel patches(x)[pixel, slot] dy[pixel, k]: conv2d_backprop_filter, an implicit GEMM that reduces over pixels.
 
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
-the partials are added in order. Packed: patches and dy, DEPTH pixels at a time; patches pixel by pixel where the channels of x are contiguous,
-else slot by slot.
+the partials are added in order. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie; patches pixel by
+pixel where the channels of x are contiguous, else slot by slot.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1; dw is [slots][groups][k].
@@ -13,22 +13,22 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _gemm cimport gemm_block
+from _gemm cimport Next, gemm_block
 from _partials cimport add_all_partials
 from _patches cimport Patches, Pixel, advance, patches, pixel, pixels, pack_pixels, pack_slots
-from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, NR, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block
+from _storage cimport real, MR, NR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block
 
 cnp.import_array()
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time
-    SLOTS = 256                                         # of a block, at most
+    SLOTS = 252                                         # of a block, at most
     LDP = DEPTH + 16                                    # distance of packed slots
     CHANNELS = 256                                      # of a block, at most
-    CROWDED = 256                                       # multiples of this distance crowd a few cache sets: worth it for many slots alone
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks
+    BLOCKS = 3                                          # of a thread: blocks shrink until there are as many
     MIN_SPAN = 1024                                     # pixels of a span, at least
     LDS = SLOTS + 16                                    # distance of packed pixels; not a power of two, which crowds a few cache sets
     LDC = CHANNELS + 16                                 # distance of rows of the block
@@ -41,24 +41,42 @@ cdef struct Reduce:
     const char *x
     const char *dy
     char *dw
-    bint dy_ready                                       # whether NR channels of successive pixels of dy are rows of a panel as they lie
-    int64_t slots, slot_blocks, channel_blocks, spans
+    bint x_ready, dy_ready                              # whether an operand is read where it lies
+    int64_t slots, slot_blocks, channels, channel_blocks, spans
     real *partials                                      # [span][slot][group][k], where there are several spans
     bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
-cdef void plan(Reduce *w) noexcept nogil:
-    """Chooses blocks and spans; by the problem alone, never by the number of threads."""
+cdef bint ready(const Reduce *w, int64_t channel_step, int64_t pixel_step, int64_t channels) noexcept nogil:
+    """Whether an operand's pixels are rows of a matrix as they lie, if its lanes have all of them."""
+    return w.storage == REAL_STORAGE and channel_step == 1 and pixel_step == channels and w.g.row_lanes * w.g.col_lanes == 1
+
+
+cdef bint reads_all(const Lane *lane, int64_t size) noexcept nogil:
+    """Whether the one tap of a lane reads index t for dst index t."""
+    return lane.taps == 1 and lane.count == size and lane.src_start == 0 and lane.src_unit * lane.z_step == 1
+
+
+cdef void plan(Reduce *w, int threads) noexcept nogil:
+    """Chooses the spans, by the problem alone, and the blocks, which no sum depends on."""
     cdef const Problem *g = w.g
     cdef int64_t blocks
     w.slots = g.filter_rows * g.filter_cols * g.src_channels
-    w.dy_ready = (w.storage == REAL_STORAGE and g.dst_c == 1 and g.dst_x == g.groups * g.dst_channels and g.row_lanes * g.col_lanes == 1
-                  and row_lanes(g).count == g.dst_rows and col_lanes(g).count == g.dst_cols
-                  and (g.dst_x % CROWDED or w.slots > CROWDED // 2))
+    w.dy_ready = ready(w, g.dst_c, g.dst_x, g.groups * g.dst_channels) and row_lanes(g).count == g.dst_rows and col_lanes(g).count == g.dst_cols
+    w.x_ready = (ready(w, g.src_c, g.src_x, g.groups * g.src_channels) and w.slots == g.src_channels
+                 and reads_all(row_lanes(g), g.src_rows) and reads_all(col_lanes(g), g.src_cols))
     w.slot_blocks = divide_up(w.slots, SLOTS)
-    w.channel_blocks = divide_up(g.dst_channels, CHANNELS)
-    blocks = g.groups * w.slot_blocks * w.channel_blocks
+    w.channels = CHANNELS
+    blocks = g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels)
     w.spans = larger(smaller(divide_up(MIN_BLOCKS, blocks), g.images * g.dst_rows * g.dst_cols // MIN_SPAN), 1)
+    while w.spans * g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels) < BLOCKS * threads:
+        if w.slots // w.slot_blocks >= 4 * MR:
+            w.slot_blocks *= 2
+        elif w.channels > NR:
+            w.channels //= 2
+        else:
+            break
+    w.channel_blocks = divide_up(g.dst_channels, w.channels)
 
 
 cdef int64_t filter_size(const Reduce *w) noexcept nogil:
@@ -93,35 +111,55 @@ cdef struct Panel:                                      # what a thread works on
     real *c
 
 
+cdef struct Rows:                                       # an operand of a product: packed, or where it lies
+    const real *at
+    int64_t ld, panel
+    bint in_place
+
+
+cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots) noexcept nogil:
+    """Patches [pixel][slot] or, where the channels of x are not contiguous, [slot][pixel]."""
+    cdef Rows rows
+    rows.at, rows.ld, rows.panel, rows.in_place = b.patch, LDS, 0, w.x_ready
+    if w.x_ready:
+        rows.at, rows.ld = <const real *> p.src + first * w.g.src_x + slot, w.g.src_x
+    elif w.g.src_c == 1:
+        pack_pixels(p, first, depth, slot, slots, b.patch, LDS)
+    else:
+        pack_slots(p, first, depth, slot, slots, b.patch, LDP)
+    return rows
+
+
+cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth) noexcept nogil:
+    """Panels of dy. Where it lies, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
+    cdef int64_t channel = b.group * w.g.dst_channels + b.channel
+    cdef Rows rows
+    rows.in_place = w.dy_ready and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
+    if rows.in_place:
+        rows.at, rows.ld, rows.panel = <const real *> w.dy + first * w.g.dst_x + channel, w.g.dst_x, NR
+    else:
+        pack_dy(w, p, channel, b.channels, first, depth, b.dy)
+        rows.at, rows.ld, rows.panel = b.dy, NR, DEPTH * NR
+    return rows
+
+
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c[0:slots] (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, DEPTH at a time."""
     cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
-    cdef int64_t channel = b.group * w.g.dst_channels + b.channel, ready = b.channels // NR * NR if w.dy_ready else 0
-    cdef const real *dy
-    cdef Pixel at
+    cdef Rows x, dy
+    cdef Next next
     while first < end:
         depth = smaller(DEPTH, end - first)
+        x = patch_rows(w, p, b, first, depth, pair_slot, slots)
+        dy = dy_rows(w, p, b, first, depth)
+        next.a = x.at + depth * x.ld if x.in_place and first + depth < end else NULL
+        next.b = dy.at + depth * dy.ld if dy.in_place and first + depth < end else NULL
         if w.g.src_c == 1:
-            pack_pixels(p, first, depth, pair_slot, slots, b.patch, LDS)
+            gemm_block(True, slots, b.channels, depth, x.at, x.ld, dy.at, dy.ld, dy.panel, c, LDC, accumulate, True, &next)
         else:
-            pack_slots(p, first, depth, pair_slot, slots, b.patch, LDP)
-        if ready:
-            at = pixel(p, first)
-            dy = <const real *> w.dy + dy_index(w, p, &at, channel)
-            multiply(w, slots, ready, depth, b.patch, dy, w.g.dst_x, NR, c, accumulate)
-        if ready < b.channels:
-            pack_dy(w, p, channel + ready, b.channels - ready, first, depth, b.dy)
-            multiply(w, slots, b.channels - ready, depth, b.patch, b.dy, NR, DEPTH * NR, c + ready, accumulate)
+            gemm_block(False, slots, b.channels, depth, x.at, LDP, dy.at, dy.ld, dy.panel, c, LDC, accumulate, False, NULL)
         first += depth
         accumulate = True
-
-
-cdef void multiply(const Reduce *w, int64_t slots, int64_t channels, int64_t depth, const real *patch, const real *dy, int64_t ldb, int64_t panel, real *c, bint accumulate) noexcept nogil:
-    """c (+)= patch' dy."""
-    if w.g.src_c == 1:
-        gemm_block(True, slots, channels, depth, patch, LDS, dy, ldb, panel, c, LDC, accumulate)
-    else:
-        gemm_block(False, slots, channels, depth, patch, LDP, dy, ldb, panel, c, LDC, accumulate)
 
 
 cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcept nogil:
@@ -155,8 +193,8 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     index = index // w.slot_blocks
     b.slot = part(w.slots, slot_block, w.slot_blocks)
     b.slots = part(w.slots, slot_block + 1, w.slot_blocks) - b.slot
-    b.channel = index % w.channel_blocks * CHANNELS
-    b.channels = smaller(CHANNELS, w.g.dst_channels - b.channel)
+    b.channel = index % w.channel_blocks * w.channels
+    b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.group = index // w.channel_blocks % w.g.groups
     b.span = index // w.channel_blocks // w.g.groups
     b.patch, b.dy, b.c = scratch, scratch + DEPTH * LDS, scratch + DEPTH * LDS + DEPTH * CHANNELS
@@ -180,7 +218,7 @@ cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept no
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef int64_t partials
-    plan(w)
+    plan(w, threads)
     threads = useful_threads(w.g, w.spans * w.g.groups * w.slot_blocks * w.channel_blocks, threads)
     partials = padded(w.spans * filter_size(w)) if w.spans > 1 else 0
     w.partials = allocate(partials + threads * SCRATCH)

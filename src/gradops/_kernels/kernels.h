@@ -33,6 +33,7 @@ enum { VECTOR_BYTES = 16, MR = 6 };
 
 enum { REAL_STORAGE = sizeof(real) / 4 + 1 };                /* FLOAT32 or FLOAT64 of _storage.pxd */
 enum { VL = VECTOR_BYTES / sizeof(real), NV = 2, NR = NV * VL };
+enum { LINE = 64 / sizeof(real) };                           /* of a cache */
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
 typedef real vecu __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
@@ -41,6 +42,10 @@ typedef lane_index lane_indices __attribute__((vector_size(VECTOR_BYTES)));
 static inline vec load(const real *p) { return *(const vecu *)p; }
 static inline void store(real *p, vec v) { *(vecu *)p = v; }
 static inline vec zero(void) { return (vec){0}; }
+
+/* Hints that the cache line at p, which need not be readable, is wanted in the nearest cache, or in the one behind it. */
+static inline void prefetch(const real *p) { __builtin_prefetch(p, 0, 3); }
+static inline void prefetch_soon(const real *p) { __builtin_prefetch(p, 0, 2); }
 
 /* load for a vector with several uses: in a register, where the compiler would rather read memory for each use. */
 static inline vec load_once(const real *p) {

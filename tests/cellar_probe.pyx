@@ -77,9 +77,9 @@ def padded(int64_t count):
 
 def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate):
     if by_column:
-        _gemm.gemm_block(True, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate, False, NULL)
+        _gemm.gemm_packed(True, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
     else:
-        _gemm.gemm_block(False, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate, False, NULL)
+        _gemm.gemm_packed(False, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
 
 
 def add_partials(partials, int64_t spans, int64_t size, int64_t first, int64_t count, int storage, out):

@@ -12,17 +12,19 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _gemm cimport KC, LD, gemm_block
-from _patches cimport Patches, Pixel, patches, pixel, pixels, slots, advance, pack_pixels, pack_slots
+from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
+from _patches cimport Patches, Pixel, Rows, advance, dst_ready, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_ready
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, part, smaller, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, MR, NR, all_finite, item_size, clear, widen_block, narrow_block
+from _storage cimport real, LINE, MR, NR, VL, all_finite, item_size, clear, widen_block, narrow_block
 
 cnp.import_array()
 
 cdef enum:
-    PIXELS = 128                                        # of a block, at most; in pixel rows rounded down to register tiles
+    PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
+    SPAN = 8                                            # times as many pixels a block has at most
     CHANNELS = 512                                      # of a block, at most
+    CROWDED = 32 * LINE                                 # multiples of this distance fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows
@@ -72,7 +74,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
-    w.pixels = PIXELS if w.channel_rows else PIXELS // MR * MR
+    w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
     w.channels = CHANNELS
     plan_blocks(w)
     while w.blocks[pairs] < BLOCKS * threads and w.channels > 64:
@@ -131,6 +133,7 @@ cdef void pack_tap_rows(const Gather *w, const char *tap, int64_t channel, int64
 
 cdef struct Block:
     int64_t group, first, count, channel, channels      # pixels first.. and channels of dst channel..
+    int64_t end                                         # where the thread's pixels end, of which these are the next
     real *patch
     real *c
 
@@ -154,11 +157,10 @@ cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel 
 
 
 cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
-    """One block: for each KC slots packs patches and multiplies; then stores."""
-    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), spans, k
+    """One block, as many pixels at a time as are packed at a time."""
+    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), spans, first, steps, i
     cdef Patches p
     cdef Block b
-    cdef Pixel at
     while w.blocks[pair + 1] <= index:
         pair += 1
     index -= w.blocks[pair]
@@ -167,25 +169,37 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
     b.group = index % w.g.groups
     p = pair_patches(w, pair, b.group)
     index, spans = index // w.g.groups, divide_up(pixels(&p), w.pixels)
-    b.first = part(pixels(&p), index, spans)
-    b.count = part(pixels(&p), index + 1, spans) - b.first
+    first, b.end = part(pixels(&p), index, spans), part(pixels(&p), index + 1, spans)
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.patch, b.c = scratch, scratch + patch_size(w)
-    at = pixel(&p, b.first)
-    if slots(&p) <= KC and not w.channel_rows:
-        multiply_tiles(w, &p, pair, &b, &at)
-        return
-    for k in range(divide_up(slots(&p), KC)):
+    steps = divide_up(b.end - first, PIXELS if w.channel_rows else PIXELS // MR * MR)
+    for i in range(steps):
+        b.first = first + part(b.end - first, i, steps)
+        b.count = first + part(b.end - first, i + 1, steps) - b.first
+        gather_pixels(w, &p, pair, &b)
+
+
+cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
+    """For each KC slots packs patches and multiplies; stores what was not computed in place."""
+    cdef Pixel at = pixel(p, b.first)
+    cdef int64_t passes = divide_up(slots(p), KC), k
+    for k in range(passes):
         if w.channel_rows:
-            multiply_channels(w, &p, pair, &b, k)
+            multiply_channels(w, p, pair, b, k)
         else:
-            multiply_pixels(w, &p, pair, &b, k)
-    store_pixels(w, &p, &b, &at, b.count)
+            multiply_pixels(w, p, pair, b, k, &at)
+    if w.channel_rows:
+        store_pixels(w, p, b, &at, b.count)
 
 
-cdef const real *panels(const Gather *w, int64_t pair, const Block *b) noexcept nogil:
+cdef const real *packed_filter(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
     """The packed filter of the lane pair and group."""
-    return w.filter_panels + b.group * w.group_panels + w.panels[pair]
+    return w.filter_panels + group * w.group_panels + w.panels[pair]
+
+
+cdef const real *panels(const real *filter, int64_t depth, int64_t slot, int64_t channel) noexcept nogil:
+    """The panels from a slot and a channel, a multiple of VL, on; those of all channels are `depth` slots deep."""
+    return filter + channel // NR * depth * NR + slot * NR + channel % NR
 
 
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
@@ -195,24 +209,68 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
     if pad:
         for i in range(kc):
             clear(b.patch + i * LDP + b.count, pad)
-    gemm_block(False, b.channels, b.count, kc, panels(w, pair, b) + (k * w.g.dst_channels + b.channel) * LD, LD, b.patch, LDP, NR, b.c, LDP, k > 0, False, NULL)
+    gemm_packed(False, b.channels, b.count, kc, packed_filter(w, pair, b.group) + (k * w.g.dst_channels + b.channel) * LD, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
 
 
-cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
-    """c[pixel][channel] (+)= patch filter for KC slots."""
-    cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC)
-    pack_pixels(p, b.first, b.count, k * KC, kc, b.patch, LD)
-    gemm_block(False, b.count, b.channels, kc, b.patch, LD, panels(w, pair, b) + (b.channel // NR * depth + k * KC) * NR, NR, depth * NR, b.c, w.channels + PAD, k > 0, False, NULL)
-
-
-cdef void multiply_tiles(const Gather *w, const Patches *p, int64_t pair, const Block *b, Pixel *at) noexcept nogil:
-    """All slots at once, and the pixels stored, so that a register tile's rows can be stored while they are in the nearest cache."""
-    cdef int64_t depth = slots(p), tiles = divide_up(b.count, MR), t, i, end
-    pack_pixels(p, b.first, b.count, 0, depth, b.patch, LD)
+cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
+    """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. Where dst can be c it is, up to whole vectors."""
+    cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC), tiles = divide_up(b.count, MR), ldc = w.channels + PAD, t, i, end
+    cdef const real *filter = packed_filter(w, pair, b.group)
+    cdef Rows src = pixel_rows(p, b, k * KC, kc)
+    cdef Block rest = b[0]
+    if dst_ready(p):
+        rest.channel += b.channels // VL * VL
+        rest.channels -= b.channels // VL * VL
     for t in range(tiles):
         i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
-        gemm_block(False, end - i, b.channels, depth, b.patch + i * LD, LD, panels(w, pair, b) + b.channel * depth, NR, depth * NR, b.c, w.channels + PAD, False, False, NULL)
-        store_pixels(w, p, b, at, end - i)
+        if rest.channels < b.channels:
+            multiply_in_place(w, p, b, &src, i, end, b.channels - rest.channels, kc, panels(filter, depth, k * KC, b.channel), k)
+        if rest.channels:
+            rest.c = b.c + (0 if depth <= KC else i * ldc)
+            multiply(&src, i, end - i, rest.channels, kc, panels(filter, depth, k * KC, rest.channel), depth * NR, rest.c, ldc, k > 0)
+            if (k + 1) * KC >= depth:
+                store_pixels(w, p, &rest, at, end - i)
+
+
+cdef void multiply(const Rows *src, int64_t i, int64_t pixels, int64_t channels, int64_t kc, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+    """c (+)= patch filter."""
+    if src.in_place:
+        gemm_packed(False, pixels, channels, kc, src.at + i * src.ld, src.ld, filter, NR, panel, c, ldc, accumulate)
+    else:
+        gemm_packed(False, pixels, channels, kc, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate)
+
+
+cdef void multiply_in_place(const Gather *w, const Patches *p, const Block *b, const Rows *src, int64_t i, int64_t end, int64_t channels, int64_t kc, const real *filter, int64_t k) noexcept nogil:
+    """dst (+)= patch filter for the pixels from i to end of those at hand. Fetches the rows of src and of dst that come next."""
+    cdef const Problem *g = w.g
+    cdef int64_t panels = divide_up(channels, NR), ahead = b.first + (end if src.in_place else b.count + i)
+    cdef real *dst = <real *> w.dst + (b.first + i) * g.dst_x + b.group * g.dst_channels + b.channel
+    cdef Stream read = stream(dst, 0, 0, 1), write = read
+    if k == 0 and ahead < b.end and src_ready(p):
+        read = sweep(<const real *> p.src + ahead * g.src_x, MR * g.src_x, panels, kc)
+    if k == 0 and channels == g.dst_x:
+        write = sweep(dst + (end - i) * g.dst_x, MR * g.dst_x, panels, kc)
+    if src.in_place:
+        gemm_block(False, end - i, channels, kc, src.at + i * src.ld, src.ld, filter, NR, slots(p) * NR, dst, g.dst_x, k > 0, READ_WRITE, read, write)
+    else:
+        gemm_block(False, end - i, channels, kc, src.at + i * LD, LD, filter, NR, slots(p) * NR, dst, g.dst_x, k > 0, READ_WRITE, read, write)
+
+
+cdef Stream sweep(const real *at, int64_t size, int64_t tiles, int64_t steps) noexcept nogil:
+    """All of `size` successive elements, fetched evenly over the steps of all tiles."""
+    return stream(at, size // tiles, divide_up(size, tiles * steps), tiles)
+
+
+cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:
+    """Patches [pixel][slot] of the pixels at hand, packed if need be: rows of a tile that crowd a few cache sets do not stay in the cache."""
+    cdef Rows rows
+    rows.panel, rows.in_place = 0, src_ready(p) and p.g.src_x % CROWDED
+    if rows.in_place:
+        rows.at, rows.ld = <const real *> p.src + b.first * p.g.src_x + slot, p.g.src_x
+    else:
+        rows.at, rows.ld = b.patch, LD
+        pack_pixels(p, b.first, b.count, slot, count, b.patch, LD)
+    return rows
 
 
 cdef int64_t patch_size(const Gather *w) noexcept nogil:

@@ -13,12 +13,12 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _gemm cimport Next, gemm_block
+from _gemm cimport READS, Stream, stream, gemm_block, gemm_packed
 from _partials cimport add_all_partials
-from _patches cimport Patches, Pixel, advance, patches, pixel, pixels, pack_pixels, pack_slots
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
+from _patches cimport Patches, Pixel, Rows, advance, dst_ready, patches, pixel, pixels, pack_pixels, pack_slots, src_ready
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, MR, NR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block
+from _storage cimport real, LINE, MR, NR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block
 
 cnp.import_array()
 
@@ -41,20 +41,9 @@ cdef struct Reduce:
     const char *x
     const char *dy
     char *dw
-    bint x_ready, dy_ready                              # whether an operand is read where it lies
     int64_t slots, slot_blocks, channels, channel_blocks, spans
     real *partials                                      # [span][slot][group][k], where there are several spans
     bint *finite                                        # cleared if dw holds an infinity or NaN
-
-
-cdef bint ready(const Reduce *w, int64_t channel_step, int64_t pixel_step, int64_t channels) noexcept nogil:
-    """Whether an operand's pixels are rows of a matrix as they lie, if its lanes have all of them."""
-    return w.storage == REAL_STORAGE and channel_step == 1 and pixel_step == channels and w.g.row_lanes * w.g.col_lanes == 1
-
-
-cdef bint reads_all(const Lane *lane, int64_t size) noexcept nogil:
-    """Whether the one tap of a lane reads index t for dst index t."""
-    return lane.taps == 1 and lane.count == size and lane.src_start == 0 and lane.src_unit * lane.z_step == 1
 
 
 cdef void plan(Reduce *w, int threads) noexcept nogil:
@@ -62,9 +51,6 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t blocks
     w.slots = g.filter_rows * g.filter_cols * g.src_channels
-    w.dy_ready = ready(w, g.dst_c, g.dst_x, g.groups * g.dst_channels) and row_lanes(g).count == g.dst_rows and col_lanes(g).count == g.dst_cols
-    w.x_ready = (ready(w, g.src_c, g.src_x, g.groups * g.src_channels) and w.slots == g.src_channels
-                 and reads_all(row_lanes(g), g.src_rows) and reads_all(col_lanes(g), g.src_cols))
     w.slot_blocks = divide_up(w.slots, SLOTS)
     w.channels = CHANNELS
     blocks = g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels)
@@ -111,17 +97,11 @@ cdef struct Panel:                                      # what a thread works on
     real *c
 
 
-cdef struct Rows:                                       # an operand of a product: packed, or where it lies
-    const real *at
-    int64_t ld, panel
-    bint in_place
-
-
 cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots) noexcept nogil:
     """Patches [pixel][slot] or, where the channels of x are not contiguous, [slot][pixel]."""
     cdef Rows rows
-    rows.at, rows.ld, rows.panel, rows.in_place = b.patch, LDS, 0, w.x_ready
-    if w.x_ready:
+    rows.at, rows.ld, rows.panel, rows.in_place = b.patch, LDS, 0, src_ready(p)
+    if rows.in_place:
         rows.at, rows.ld = <const real *> p.src + first * w.g.src_x + slot, w.g.src_x
     elif w.g.src_c == 1:
         pack_pixels(p, first, depth, slot, slots, b.patch, LDS)
@@ -134,7 +114,7 @@ cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
     """Panels of dy. Where it lies, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
     cdef int64_t channel = b.group * w.g.dst_channels + b.channel
     cdef Rows rows
-    rows.in_place = w.dy_ready and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
+    rows.in_place = dst_ready(p) and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
     if rows.in_place:
         rows.at, rows.ld, rows.panel = <const real *> w.dy + first * w.g.dst_x + channel, w.g.dst_x, NR
     else:
@@ -143,21 +123,28 @@ cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
     return rows
 
 
+cdef Stream next_rows(const Rows *rows, int64_t columns, int64_t depth, bint more, const real *c) noexcept nogil:
+    """The rows after an operand's, column by column of cache lines, if they are read next and where they lie."""
+    if not (rows.in_place and more):
+        return stream(c, 0, 0, 1)
+    return stream(rows.at + depth * rows.ld, LINE, rows.ld, divide_up(columns, LINE))
+
+
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c[0:slots] (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, DEPTH at a time."""
     cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
     cdef Rows x, dy
-    cdef Next next
+    cdef Stream next_x, next_dy
     while first < end:
         depth = smaller(DEPTH, end - first)
         x = patch_rows(w, p, b, first, depth, pair_slot, slots)
         dy = dy_rows(w, p, b, first, depth)
-        next.a = x.at + depth * x.ld if x.in_place and first + depth < end else NULL
-        next.b = dy.at + depth * dy.ld if dy.in_place and first + depth < end else NULL
         if w.g.src_c == 1:
-            gemm_block(True, slots, b.channels, depth, x.at, x.ld, dy.at, dy.ld, dy.panel, c, LDC, accumulate, True, &next)
+            next_x = next_rows(&x, slots, depth, first + depth < end, c)
+            next_dy = next_rows(&dy, b.channels, depth, first + depth < end, c)
+            gemm_block(True, slots, b.channels, depth, x.at, x.ld, dy.at, dy.ld, dy.panel, c, LDC, accumulate, READS, next_x, next_dy)
         else:
-            gemm_block(False, slots, b.channels, depth, x.at, LDP, dy.at, dy.ld, dy.panel, c, LDC, accumulate, False, NULL)
+            gemm_packed(False, slots, b.channels, depth, x.at, LDP, dy.at, dy.ld, dy.panel, c, LDC, accumulate)
         first += depth
         accumulate = True
 

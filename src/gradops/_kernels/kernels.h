@@ -43,9 +43,9 @@ static inline vec load(const real *p) { return *(const vecu *)p; }
 static inline void store(real *p, vec v) { *(vecu *)p = v; }
 static inline vec zero(void) { return (vec){0}; }
 
-/* Hints that the cache line at p, which need not be readable, is wanted in the nearest cache, or in the one behind it. */
-static inline void prefetch(const real *p) { __builtin_prefetch(p, 0, 3); }
+/* Hints that the cache line at p, which need not exist, is wanted in the second cache, or is to be written. */
 static inline void prefetch_soon(const real *p) { __builtin_prefetch(p, 0, 2); }
+static inline void prefetch_to_write(const real *p) { __builtin_prefetch(p, 1, 3); }
 
 /* load for a vector with several uses: in a register, where the compiler would rather read memory for each use. */
 static inline vec load_once(const real *p) {

@@ -13,7 +13,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _gemm cimport gemm_block
+from _gemm cimport gemm_packed
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, part, smaller, useful_threads
 from _scratch cimport allocate, padded
 from _storage cimport real, NV, NR, VL, all_finite, clear, item_size, narrow_block, widen_block
@@ -127,8 +127,8 @@ cdef void multiply(const Gather *w, const Tiles *t, const Block *b) noexcept nog
         for panel in range(b.panels):
             pack_filter(w, b, b.panel + panel, c, depth)
             for p in range(PLANES):
-                gemm_block(False, b.count, NR, depth, b.src + p * SRC_PLANE, LDT, b.filter + p * FILTER_PLANE, NR, 0,
-                           b.dst + (panel * PLANES + p) * DST_PLANE, NR, c > 0, False, NULL)
+                gemm_packed(False, b.count, NR, depth, b.src + p * SRC_PLANE, LDT, b.filter + p * FILTER_PLANE, NR, 0,
+                           b.dst + (panel * PLANES + p) * DST_PLANE, NR, c > 0)
         c += depth
 
 

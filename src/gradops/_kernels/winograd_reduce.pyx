@@ -12,7 +12,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _gemm cimport gemm_block
+from _gemm cimport gemm_packed
 from _partials cimport add_all_partials
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded
@@ -115,8 +115,8 @@ cdef bint sum_tiles(const Reduce *w, const Tiles *t, const Block *b, bint accumu
         pack_x(w, t, b, first, count)
         pack_dy(w, t, b, first, count)
         for p in range(PLANES):
-            gemm_block(True, b.x_channels, b.dy_channels, count, b.x + p * X_PLANE, X_CHANNELS, b.dy + p * DY_PLANE, NR, TILES * NR,
-                       b.sums + p * SUMS_PLANE, DY_CHANNELS, accumulate, False, NULL)
+            gemm_packed(True, b.x_channels, b.dy_channels, count, b.x + p * X_PLANE, X_CHANNELS, b.dy + p * DY_PLANE, NR, TILES * NR,
+                       b.sums + p * SUMS_PLANE, DY_CHANNELS, accumulate)
         accumulate = True
     return accumulate
 

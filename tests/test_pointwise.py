@@ -1,0 +1,101 @@
+"""1x1 convolutions: their operands are read, and their results written, where they lie; with tails, passes and strides that are awkward."""
+
+import ctypes
+import mmap
+import sys
+from functools import cache
+
+import numpy as np
+import pytest
+
+from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_integers, random_normal
+
+DENSE = [op for op in OPS.values() if op.kind == "dense"]
+
+
+def pointwise(**sizes):
+    return Problem(r=1, s=1, **sizes)
+
+
+PROBLEMS = [
+    pointwise(n=2, h=9, w=15, c=24, k=40),
+    pointwise(n=1, h=1, w=1, c=5, k=21),
+    pointwise(n=3, h=13, w=7, c=70, k=17),
+    pointwise(n=1, h=11, w=13, c=600, k=48),  # two passes over the channels, the sums of the first in the result
+    pointwise(n=1, h=5, w=3, c=21, k=1030),
+    pointwise(n=1, h=20, w=17, c=512, k=32),  # rows that crowd a few cache sets
+    pointwise(n=2, h=40, w=41, c=16, k=16),
+    pointwise(n=2, h=9, w=15, c=24, k=80, groups=2),
+    pointwise(n=2, h=10, w=15, c=24, k=32, strides=(2, 3)),
+    pointwise(n=1, h=8, w=9, c=19, k=32, padding=(1, 0, 2, 1)),
+]
+CASES = [
+    pytest.param(op, problem, id=f"{op}-{problem}")
+    for op in DENSE
+    for base in PROBLEMS
+    for problem in (base, Problem.parse(f"{str(base)[:-5]}_nchw"))
+]
+
+
+@cache
+def integers(op, problem):
+    operands = random_integers(op.shapes(problem), np.float64, seed=5)
+    return operands, op.expect(problem, *operands)
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_small_integers_give_exact_results(op, problem, level):
+    operands, expected = integers(op, problem)
+    for dtype in ("float32", "float64"):
+        for threads in (1, 3):
+            got = op(problem, *(operand.astype(dtype) for operand in operands), num_threads=threads)
+            assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+    for dtype in op.dtypes:
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
+        got, expected = op(problem, *operands), op.expect(problem, *operands)
+        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_threads_do_not_change_a_bit(op, problem):
+    operands = random_normal(op.shapes(problem), np.float32, seed=9)
+    one, *others = (op(problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
+    for other in others:
+        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@pytest.fixture
+def at_the_edge():
+    """Copies arrays to where readable memory ends with their last element."""
+    if sys.platform != "linux":
+        pytest.skip("pages are protected through Linux's mprotect")
+    libc = ctypes.CDLL(None, use_errno=True)
+    kept = []
+
+    def move(array):
+        pages = -(-array.nbytes // mmap.PAGESIZE)
+        memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        end = start + pages * mmap.PAGESIZE
+        assert libc.mprotect(ctypes.c_void_p(end), mmap.PAGESIZE, 0) == 0
+        kept.append(memory)
+        moved = np.frombuffer(memory, array.dtype, array.size, pages * mmap.PAGESIZE - array.nbytes).reshape(
+            array.shape
+        )
+        moved[...] = array
+        return moved
+
+    yield move
+    for memory in kept:
+        ctypes.CDLL(None).mprotect(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory))), len(memory), 3)
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
+    operands = random_normal(op.shapes(problem), np.float32, seed=3)
+    moved = [at_the_edge(operand) for operand in operands]
+    np.testing.assert_array_equal(op(problem, *moved), op(problem, *operands))

@@ -26,6 +26,9 @@ PROBLEMS = [
     pointwise(n=1, h=20, w=17, c=512, k=32),  # rows that crowd a few cache sets
     pointwise(n=2, h=40, w=41, c=16, k=16),
     pointwise(n=2, h=9, w=15, c=24, k=80, groups=2),
+    pointwise(n=2, h=25, w=23, c=33, k=70),  # planes that are no multiple of a vector
+    pointwise(n=2, h=40, w=30, c=530, k=34, groups=2),
+    pointwise(n=1, h=32, w=64, c=8, k=16),  # planes that crowd a few cache sets
     pointwise(n=2, h=10, w=15, c=24, k=32, strides=(2, 3)),
     pointwise(n=1, h=8, w=9, c=19, k=32, padding=(1, 0, 2, 1)),
 ]

@@ -13,10 +13,10 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
-from _patches cimport Patches, Pixel, Rows, advance, dst_ready, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_ready
+from _patches cimport Patches, Pixel, Rows, advance, dst_ready, patches, planes_ready, pixel, pixels, pack_pixels, pack_slots, slots, src_ready
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, part, smaller, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, LINE, MR, NR, VL, all_finite, item_size, clear, widen_block, narrow_block
+from _storage cimport real, LINE, MR, NR, NV, VL, all_finite, item_size, clear, widen_block, narrow_block
 
 cnp.import_array()
 
@@ -24,6 +24,7 @@ cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
     SPAN = 8                                            # times as many pixels a block has at most
     CHANNELS = 512                                      # of a block, at most
+    LEAST_PLANE = 512                                   # pixels of a plane that is used in place, at least
     CROWDED = 32 * LINE                                 # multiples of this distance fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
@@ -58,6 +59,27 @@ cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
     return divide_up(w.g.dst_channels, NR) * NR * slots(p)
 
 
+cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether channels' planes are operand and result as they lie: not if they are small, since others' pixels would fill the last vector."""
+    return w.channel_rows and planes_ready(p) and w.g.src_c >= LEAST_PLANE and w.g.src_c % (2 * CROWDED)
+
+
+cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
+    """Into how many spans of pixels a lane pair falls."""
+    if planes_in_place(w, p):
+        return w.g.images * divide_up(w.g.dst_c, w.pixels)
+    return divide_up(pixels(p), w.pixels)
+
+
+cdef int64_t span_start(const Gather *w, const Patches *p, int64_t index) noexcept nogil:
+    """The first pixel of a span; within a plane that is used in place they start with panels."""
+    cdef int64_t parts
+    if planes_in_place(w, p):
+        parts = divide_up(w.g.dst_c, w.pixels)
+        return index // parts * w.g.dst_c + part(divide_up(w.g.dst_c, NR), index % parts, parts) * NR
+    return part(pixels(p), index, spans(w, p))
+
+
 cdef void plan_blocks(Gather *w) noexcept nogil:
     """Counts the blocks and places the packed filters of all lane pairs."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, i
@@ -66,7 +88,7 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
     for i in range(pairs):
         p = pair_patches(w, i, 0)
         w.panels[i + 1] = w.panels[i] + padded(panel_size(w, &p))
-        w.blocks[i + 1] = w.blocks[i] + w.g.groups * divide_up(pixels(&p), w.pixels) * divide_up(w.g.dst_channels, w.channels)
+        w.blocks[i + 1] = w.blocks[i] + w.g.groups * spans(w, &p) * divide_up(w.g.dst_channels, w.channels)
     w.group_panels = w.panels[pairs]
 
 
@@ -158,7 +180,7 @@ cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel 
 
 cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
     """One block, as many pixels at a time as are packed at a time."""
-    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), spans, first, steps, i
+    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), first, steps, i
     cdef Patches p
     cdef Block b
     while w.blocks[pair + 1] <= index:
@@ -168,8 +190,8 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
     index = index // parts
     b.group = index % w.g.groups
     p = pair_patches(w, pair, b.group)
-    index, spans = index // w.g.groups, divide_up(pixels(&p), w.pixels)
-    first, b.end = part(pixels(&p), index, spans), part(pixels(&p), index + 1, spans)
+    index = index // w.g.groups
+    first, b.end = span_start(w, &p, index), span_start(w, &p, index + 1)
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.patch, b.c = scratch, scratch + patch_size(w)
     steps = divide_up(b.end - first, PIXELS if w.channel_rows else PIXELS // MR * MR)
@@ -182,14 +204,15 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
 cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
     """For each KC slots packs patches and multiplies; stores what was not computed in place."""
     cdef Pixel at = pixel(p, b.first)
-    cdef int64_t passes = divide_up(slots(p), KC), k
+    cdef int64_t passes = divide_up(slots(p), KC), k, whole = b.count // VL * VL if planes_in_place(w, p) else 0
     for k in range(passes):
         if w.channel_rows:
             multiply_channels(w, p, pair, b, k)
         else:
             multiply_pixels(w, p, pair, b, k, &at)
-    if w.channel_rows:
-        store_pixels(w, p, b, &at, b.count)
+    if w.channel_rows and whole < b.count:
+        at = pixel(p, b.first + whole)
+        store_pixels(w, p, b, &at, b.count - whole)
 
 
 cdef const real *packed_filter(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
@@ -203,13 +226,29 @@ cdef const real *panels(const real *filter, int64_t depth, int64_t slot, int64_t
 
 
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
-    """c[channel][pixel] (+)= filter patch for KC slots."""
-    cdef int64_t kc = smaller(KC, slots(p) - k * KC), i, pad = divide_up(b.count, NR) * NR - b.count
-    pack_slots(p, b.first, b.count, k * KC, kc, b.patch, LDP)
-    if pad:
-        for i in range(kc):
-            clear(b.patch + i * LDP + b.count, pad)
-    gemm_packed(False, b.channels, b.count, kc, packed_filter(w, pair, b.group) + (k * w.g.dst_channels + b.channel) * LD, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
+    """c[channel][pixel] (+)= filter patch for KC slots, in place where planes can be, up to whole vectors."""
+    cdef int64_t kc = smaller(KC, slots(p) - k * KC), whole = b.count // VL * VL if planes_in_place(w, p) else 0, rest = b.count - whole, i
+    cdef const real *filter = packed_filter(w, pair, b.group) + (k * w.g.dst_channels + b.channel) * LD
+    if whole:
+        multiply_planes(w, p, b, whole, k, kc, filter)
+    if rest:
+        pack_slots(p, b.first + whole, rest, k * KC, kc, b.patch, LDP)
+        for i in range(kc if rest % NR else 0):
+            clear(b.patch + i * LDP + rest, NR - rest % NR)
+        gemm_packed(False, b.channels, rest, kc, filter, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
+
+
+cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t count, int64_t k, int64_t kc, const real *filter) noexcept nogil:
+    """dst[channel][pixel] (+)= filter src for `count` pixels of an image, a register tile of channels after the other. Fetches the next pixels of src."""
+    cdef const Problem *g = w.g
+    cdef int64_t n = b.first // g.dst_c, pixel = b.first % g.dst_c, tiles = divide_up(b.channels, MR), panels = divide_up(count, NR), t, i, end
+    cdef const real *src = <const real *> p.src + n * g.src_n + pixel + k * KC * g.src_c
+    cdef real *dst = <real *> w.dst + n * g.dst_n + pixel + (b.group * g.dst_channels + b.channel) * g.dst_c
+    cdef Stream read, none = stream(dst, 0, 0, 1)
+    for t in range(tiles):
+        i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
+        read = stream(src + count + t * panels * LINE, LINE, g.src_c, panels) if t * panels * LINE < count else none
+        gemm_block(False, end - i, count, kc, filter + i * LD, LD, src, g.src_c, NR, dst + i * g.dst_c, g.dst_c, k > 0, READ_WRITE, read, none)
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:

@@ -36,6 +36,12 @@ function(gradops_runtime stem)
   gradops_module(${stem} ${stem})
 endfunction()
 
+function(gradops_build level flags real)
+  foreach(stem IN LISTS ARGN)
+    gradops_module(${stem} ${stem}_${real}_${level} ${flags} -DGRADOPS_REAL_${real})
+  endforeach()
+endfunction()
+
 function(gradops_kernel stem)
   foreach(level IN LISTS GRADOPS_LEVELS)
     if(ARGN)

@@ -103,7 +103,7 @@ def stem_of(algorithm: str, work: str, storage: int) -> str:
 
 
 _STEMS = {
-    (algorithm, work): (f"{algorithm}_{work}_f32",) * 3 + (f"{algorithm}_{work}_f64",)
-    for algorithm in ALGORITHMS
+    (algorithm, work): tuple(f"{algorithm}_{work}_{real}" for real in ("f32", narrow, "f32", "f64"))
+    for algorithm, narrow in zip(ALGORITHMS, ("bf16", "f32", "f32", "f32"), strict=True)
     for work in ("gather", "reduce")
 }

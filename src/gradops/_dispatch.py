@@ -18,8 +18,8 @@ from types import ModuleType
 from gradops._algorithms import ALGORITHMS
 from gradops._kernels import runtime as runtime
 
-LEVELS = ("generic", "x86_64_v3", "x86_64_v4")
-"""Every ISA level that gradops knows, worst first."""
+LEVELS = ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16")
+"""Every ISA level that gradops knows, worst first. The last one is `x86_64_v4` but for the dense kernels of bfloat16, which it multiplies as such."""
 
 _forced: str | None = None
 _forced_algorithm: str | None = None
@@ -54,7 +54,14 @@ def selected() -> str:
 
 @cache
 def _load(stem: str, level: str) -> ModuleType:
-    return import_module(f"gradops._kernels.{stem}_{level}")
+    return import_module(f"gradops._kernels.{build(stem, level)}")
+
+
+def build(stem: str, level: str) -> str:
+    """The module of kernel `stem` for `level`: where bfloat16 cannot be multiplied, float32 is; all else gains nothing there."""
+    if stem.endswith("_bf16"):
+        return f"{stem}_{level}" if level == "x86_64_v4_bf16" else build(f"{stem[:-4]}f32", level)
+    return f"{stem}_{level.removesuffix('_bf16')}"
 
 
 def kernel(stem: str) -> ModuleType:

@@ -1,8 +1,11 @@
 # cython: language_level=3, cdivision=True
-"""The register tile and the loops around it: c += a b on packed panels. Knows nothing of storage, convolution or threads."""
+"""The register tile and the loops around it: c += a b on packed panels. Knows nothing of storage, convolution or threads.
+
+Depths and distances along the sum count what `multiply_add` multiplies at once, numbers or pairs of them.
+"""
 from libc.stdint cimport int64_t
 from _problem cimport part, smaller
-from _storage cimport real, vec, VL, NV, NR, MR, LINE, load, store, zero, prefetch_soon, prefetch_to_write
+from _storage cimport real, vec, VL, NV, NR, MR, LINE, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
@@ -55,7 +58,7 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
             operand[j] = load(b + j * VL)
         for i in range(m):
             for j in range(nv):
-                acc[i][j] += a[i * row] * operand[j]
+                acc[i][j] = multiply_add(a[i * row], operand[j], acc[i][j])
         a += step
         b += ldb
     for i in range(m):

@@ -16,7 +16,7 @@ from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, dst_ready, patches, planes_ready, pixel, pixels, pack_pixels, pack_slots, slots, src_ready
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, part, smaller, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, LINE, MR, NR, NV, VL, all_finite, item_size, clear, widen_block, narrow_block
+from _storage cimport real, LINE, MR, NR, NV, PAIR, VL, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
 
 cnp.import_array()
 
@@ -133,8 +133,13 @@ cdef void pack_filter(const Gather *w, int64_t pair, int64_t group, int64_t inde
             else:
                 widen_block(w.storage, tap, g.filter_src, g.filter_dst, g.src_channels, channels, dst + slot * NR, NR)
             slot += g.src_channels
-    if not w.channel_rows and not all_finite(dst, NR * slots(&p)):
-        w.finite[0] = False
+    if w.channel_rows:
+        for i in range(divide_up(slot, KC)):
+            pair_columns(dst + (i * g.dst_channels + channel) * LD, channels, smaller(KC, slot - i * KC), LD)
+    else:
+        if not all_finite(dst, NR * slot):
+            w.finite[0] = False
+        pair_rows(dst, slot, NR, NR)
 
 
 cdef void pack_tap_rows(const Gather *w, const char *tap, int64_t channel, int64_t channels, int64_t slot, real *dst) noexcept nogil:
@@ -222,7 +227,7 @@ cdef const real *packed_filter(const Gather *w, int64_t pair, int64_t group) noe
 
 cdef const real *panels(const real *filter, int64_t depth, int64_t slot, int64_t channel) noexcept nogil:
     """The panels from a slot and a channel, a multiple of VL, on; those of all channels are `depth` slots deep."""
-    return filter + channel // NR * depth * NR + slot * NR + channel % NR
+    return filter + channel // NR * depth * NR + slot // PAIR * NR + channel % NR
 
 
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
@@ -235,7 +240,8 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
         pack_slots(p, b.first + whole, rest, k * KC, kc, b.patch, LDP)
         for i in range(kc if rest % NR else 0):
             clear(b.patch + i * LDP + rest, NR - rest % NR)
-        gemm_packed(False, b.channels, rest, kc, filter, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
+        pair_rows(b.patch, kc, rest, LDP)
+        gemm_packed(False, b.channels, rest, divide_up(kc, PAIR), filter, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
 
 
 cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t count, int64_t k, int64_t kc, const real *filter) noexcept nogil:
@@ -266,7 +272,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
             multiply_in_place(w, p, b, &src, i, end, b.channels - rest.channels, kc, panels(filter, depth, k * KC, b.channel), k)
         if rest.channels:
             rest.c = b.c + (0 if depth <= KC else i * ldc)
-            multiply(&src, i, end - i, rest.channels, kc, panels(filter, depth, k * KC, rest.channel), depth * NR, rest.c, ldc, k > 0)
+            multiply(&src, i, end - i, rest.channels, divide_up(kc, PAIR), panels(filter, depth, k * KC, rest.channel), depth * NR, rest.c, ldc, k > 0)
             if (k + 1) * KC >= depth:
                 store_pixels(w, p, &rest, at, end - i)
 
@@ -309,6 +315,7 @@ cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t cou
     else:
         rows.at, rows.ld = b.patch, LD
         pack_pixels(p, b.first, b.count, slot, count, b.patch, LD)
+        pair_columns(b.patch, b.count, count, LD)
     return rows
 
 

@@ -18,7 +18,7 @@ from _partials cimport add_all_partials
 from _patches cimport Patches, Pixel, Rows, advance, dst_ready, patches, pixel, pixels, pack_pixels, pack_slots, src_ready
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, LINE, MR, NR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block
+from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
 
 cnp.import_array()
 
@@ -84,6 +84,8 @@ cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t ch
             widen_block(w.storage, src, w.g.dst_x, w.g.dst_c, take, width, dst + (panel * DEPTH + done) * NR, NR)
         advance(p, &at, take)
         done += take
+    for panel in range(divide_up(channels, NR)):
+        pair_rows(dst + panel * DEPTH * NR, count, NR, NR)
 
 
 cdef inline int64_t dy_index(const Reduce *w, const Patches *p, const Pixel *at, int64_t channel) noexcept nogil:
@@ -105,8 +107,10 @@ cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t 
         rows.at, rows.ld = <const real *> p.src + first * w.g.src_x + slot, w.g.src_x
     elif w.g.src_c == 1:
         pack_pixels(p, first, depth, slot, slots, b.patch, LDS)
+        pair_rows(b.patch, depth, slots, LDS)
     else:
         pack_slots(p, first, depth, slot, slots, b.patch, LDP)
+        pair_columns(b.patch, slots, depth, LDP)
     return rows
 
 
@@ -142,9 +146,9 @@ cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t 
         if w.g.src_c == 1:
             next_x = next_rows(&x, slots, depth, first + depth < end, c)
             next_dy = next_rows(&dy, b.channels, depth, first + depth < end, c)
-            gemm_block(True, slots, b.channels, depth, x.at, x.ld, dy.at, dy.ld, dy.panel, c, LDC, accumulate, READS, next_x, next_dy)
+            gemm_block(True, slots, b.channels, divide_up(depth, PAIR), x.at, x.ld, dy.at, dy.ld, dy.panel, c, LDC, accumulate, READS, next_x, next_dy)
         else:
-            gemm_packed(False, slots, b.channels, depth, x.at, LDP, dy.at, dy.ld, dy.panel, c, LDC, accumulate)
+            gemm_packed(False, slots, b.channels, divide_up(depth, PAIR), x.at, LDP, dy.at, dy.ld, dy.panel, c, LDC, accumulate)
         first += depth
         accumulate = True
 

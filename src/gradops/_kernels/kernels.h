@@ -1,13 +1,14 @@
 /* The only C of gradops: vector types and register-tile sizes of each ISA level, and 16-bit floating point conversion.
  *
- * GRADOPS_REAL_f64 selects the precision that a module computes in; the compiler's target selects everything else.
+ * GRADOPS_REAL_f64 selects the precision that a module computes in, GRADOPS_REAL_bf16 that it multiplies bfloat16 and adds in float32;
+ * the compiler's target selects everything else.
  */
 #ifndef GRADOPS_KERNELS_H
 #define GRADOPS_KERNELS_H
 
 #include <stdint.h>
 #include <string.h>
-#ifdef __F16C__
+#if defined(__F16C__) || defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
 
@@ -92,6 +93,54 @@ static __attribute__((noinline)) void transpose(const real *src, int64_t src_ld,
     }
     for (int i = 0; i < VL; i++, dst += dst_ld) store(dst, rows[i]);
 }
+
+/* sum + a b. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two products are added;
+ * PAIR is how many. A packed block of reals becomes one of pairs in its own memory, row by row; an odd one out gets a zero beside it. */
+#ifdef GRADOPS_REAL_bf16
+
+enum { PAIR = 2 };
+typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+static inline vec multiply_add(real a, vec b, vec sum) {
+    vec spread = zero() + a;
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)spread, (__m512bh)b);
+}
+
+/* block[r ld + c] = the pair of columns 2c and 2c + 1 of row r. Reads and writes up to a multiple of NR columns. */
+static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {
+    halves upper;
+    for (int i = 0; i < 2 * VL; i++) upper[i] = 2 * i + 1;
+    for (int64_t r = 0; r < rows; r++, block += ld) {
+        if (cols % 2) block[cols] = 0;
+        for (int64_t c = 0; c < cols; c += NR) {
+            halves first = *(halves *)(block + c), second = *(halves *)(block + c + VL);
+            *(halves *)(block + c / 2) = __builtin_shuffle(first, second, upper);
+        }
+    }
+}
+
+/* block[r ld + c] = the pair of rows 2r and 2r + 1 of column c. Reads and writes up to a multiple of VL columns. */
+static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld) {
+    for (int64_t r = 0; r < rows; r += 2) {
+        const real *src = block + r * ld;
+        real *dst = block + r / 2 * ld;
+        for (int64_t c = 0; c < cols; c += VL) {
+            words first = *(const words *)(src + c) >> 16;
+            if (r + 1 < rows) first |= *(const words *)(src + ld + c) & 0xffff0000u;
+            *(words *)(dst + c) = first;
+        }
+    }
+}
+
+#else
+
+enum { PAIR = 1 };
+static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }
+static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {}
+static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld) {}
+
+#endif
 
 /* dst[0:n] = src[0:n] by pieces of fixed size, the last of which may overlap the one before. */
 static inline void copy(const real *src, int64_t n, real *dst) {

@@ -6,13 +6,16 @@ cdef extern from *:
     #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
     static int gradops_supports_v3(void) { __builtin_cpu_init(); return __builtin_cpu_supports("x86-64-v3"); }
     static int gradops_supports_v4(void) { __builtin_cpu_init(); return __builtin_cpu_supports("x86-64-v4"); }
+    static int gradops_supports_bf16(void) { return gradops_supports_v4() && __builtin_cpu_supports("avx512bf16"); }
     #else
     static int gradops_supports_v3(void) { return 0; }
     static int gradops_supports_v4(void) { return 0; }
+    static int gradops_supports_bf16(void) { return 0; }
     #endif
     """
     bint gradops_supports_v3()
     bint gradops_supports_v4()
+    bint gradops_supports_bf16()
     const char *__VERSION__
     const int _OPENMP
 
@@ -27,6 +30,8 @@ def supported_levels():
         levels.append("x86_64_v3")
     if gradops_supports_v4():
         levels.append("x86_64_v4")
+    if gradops_supports_bf16():
+        levels.append("x86_64_v4_bf16")
     return tuple(levels)
 
 

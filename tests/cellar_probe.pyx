@@ -82,6 +82,14 @@ def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_
         _gemm.gemm_packed(False, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
 
 
+def pair_columns(block, int64_t rows, int64_t cols, int64_t ld):
+    _storage.pair_columns(reals_of(block), rows, cols, ld)
+
+
+def pair_rows(block, int64_t rows, int64_t cols, int64_t ld):
+    _storage.pair_rows(reals_of(block), rows, cols, ld)
+
+
 def add_partials(partials, int64_t spans, int64_t size, int64_t first, int64_t count, int storage, out):
     return _partials.add_partials(reals_of(partials), spans, size, first, count, storage, bytes_of(out))
 

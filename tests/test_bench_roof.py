@@ -13,10 +13,15 @@ from gradops import _dispatch
 from gradops._bench.roof import Roof, measure, real_of
 from gradops.testing import LEVELS
 
-ACCUMULATORS = {"generic": 28 if platform.machine() == "aarch64" else 12, "x86_64_v3": 12, "x86_64_v4": 28}
-VECTOR_BYTES = {"generic": 16, "x86_64_v3": 32, "x86_64_v4": 64}
-REALS = {"f32": np.float32, "f64": np.float64}
-ARITHMETIC = re.compile(r"(vfmadd\d{3}p|mulp|addp)[sd]")
+ACCUMULATORS = {
+    "generic": 28 if platform.machine() == "aarch64" else 12,
+    "x86_64_v3": 12,
+    "x86_64_v4": 28,
+    "x86_64_v4_bf16": 28,
+}
+VECTOR_BYTES = {"generic": 16, "x86_64_v3": 32, "x86_64_v4": 64, "x86_64_v4_bf16": 64}
+REALS = {"f32": np.float32, "f64": np.float64, "bf16": np.float32}
+ARITHMETIC = re.compile(r"(vfmadd\d{3}p|vdpbf16p|mulp|addp)[sd]")
 
 
 def loops(text):
@@ -35,7 +40,7 @@ def loops(text):
 @pytest.mark.parametrize("real", REALS)
 @pytest.mark.parametrize("level", LEVELS)
 def test_arithmetic_stays_in_registers(level, real):
-    path = find_spec(f"gradops._kernels.roof_{real}_{level}").origin
+    path = find_spec(f"gradops._kernels.{_dispatch.build(f'roof_{real}', level)}").origin
     command = ["objdump", "--disassemble", "--no-show-raw-insn", path]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     bodies = [body for body in loops(text) if sum(bool(ARITHMETIC.match(name)) for name, _ in body) > 8]
@@ -67,7 +72,8 @@ def test_kernel_does_the_work_that_it_reports(level, real, threads):
     src = np.full(4 * 8192, 0.5, REALS[real])
     dst = np.zeros_like(src)
     lanes = VECTOR_BYTES[level] // src.itemsize
-    assert run(0, 10, src, dst, threads) == 2 * 10 * ACCUMULATORS[level] * lanes * threads
+    pair = 2 if real == "bf16" and level in _dispatch.PARTIAL else 1
+    assert run(0, 10, src, dst, threads) == 2 * 10 * ACCUMULATORS[level] * lanes * pair * threads
     assert dst[0] == dst[64 * (threads - 1)] != 0
     src[:] = np.repeat([1, 2, 3, 4], 8192)
     assert run(1, 1, src, dst, threads) == src.nbytes
@@ -91,6 +97,9 @@ def test_roof_is_the_higher_of_two_times():
     assert roof.share(1e9, 1e6, milliseconds=40.0) == pytest.approx(0.25)
 
 
-def test_half_types_are_held_to_the_peak_of_float32():
-    assert {real_of(dtype) for dtype in ("float16", "bfloat16", "float32", "int32")} == {"f32"}
+def test_types_are_held_to_the_peak_of_what_computes_them(level):
+    assert {real_of(dtype) for dtype in ("float16", "float32", "int32")} == {"f32"}
+    assert real_of("bfloat16") == "bf16"
+    multiplied = "bf16" if level in _dispatch.PARTIAL else "f32"
+    assert _dispatch.kernel("roof_bf16").__name__.split(".")[-1] == f"roof_{multiplied}_{level}"
     assert {real_of(dtype) for dtype in ("float64", "int64")} == {"f64"}

@@ -19,6 +19,7 @@ from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 
 from gradops._arrays import STORAGE
+from gradops._dispatch import PARTIAL
 from gradops._geometry import attributes, plan
 from gradops._problem import Lane
 from gradops._problem import Problem as Packed
@@ -48,7 +49,9 @@ def cmake(command):
 def flags(precision, level):
     """Give the kernels' compiler options."""
     (common,) = [rest for name, *rest in cmake("set") if name == "GRADOPS_FLAGS"]
-    (selecting,) = [rest for name, *rest in cmake("gradops_level") if name == level]
+    selections = [rest for name, *rest in cmake("gradops_level") if name == level]
+    selections += [rest[0].split(";") for name, *rest in cmake("gradops_build") if name == level]
+    (selecting,) = selections
     ((_, _, *definitions),) = cmake("target_compile_definitions")
     return [*common, "-g0", *selecting, *(f"-D{name}" for name in (*definitions, f"GRADOPS_REAL_{precision}"))]
 
@@ -69,7 +72,8 @@ def probes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cellar")
     (transpiled,) = cythonize(str(PROBE), include_path=[str(KERNELS)], build_dir=str(folder), quiet=True)
     builds = {}
-    for precision, level in product(REALS, filter(runnable, LEVELS)):
+    wanted = [(precision, level) for level in LEVELS for precision in (["bf16"] if level in PARTIAL else REALS)]
+    for precision, level in (pair for pair in wanted if runnable(pair[1])):
         source = folder / f"{precision}_{level}.c"
         shutil.copy(transpiled.sources[0], source)
         builds[precision, level] = Extension(
@@ -89,6 +93,8 @@ def probes(tmp_path_factory):
 @pytest.fixture
 def probe(probes, storage, level):
     """The build that kernels of this storage and level are."""
+    if level in PARTIAL:
+        return probes["bf16", level] if storage == "bfloat16" else probes[PRECISIONS[storage], PARTIAL[level]]
     return probes[PRECISIONS[storage], level]
 
 
@@ -346,6 +352,43 @@ def test_product_of_blocks_is_exact_and_stays_inside(probe, storage, by_column, 
             here, label = lattice(rows, whole, ldc, 1), (rows, cols, depth, add)
             with only(here, exact[:rows] + GUARD * add, storage, label) as c:
                 probe.gemm_block(by_column, rows, cols, depth, a_panel, b_panel, ldb, panel, c, ldc, add)
+
+
+def paired(one, other):
+    """Two float32 arrays of bfloat16 numbers as one array of pairs, the first in the lower half."""
+    return (one.view(np.uint32) >> 16 | other.view(np.uint32)).view(np.float32)
+
+
+@pytest.fixture
+def pairing(probes):
+    (level,) = PARTIAL
+    if not runnable(level):
+        pytest.skip(f"this CPU does not run {level}")
+    return probes["bf16", level]
+
+
+@pytest.mark.parametrize("odd", [False, True], ids=["even", "odd"])
+def test_blocks_are_paired_in_place_bit_by_bit(pairing, odd):
+    special = np.array([np.inf, -np.inf, np.nan, -0.0, 1e-40, -3], np.float32).view(np.uint32) & 0xFFFF0000
+    for size in range(2 + odd, 90, 2):
+        matrix = np.resize(special.view(np.float32), (size, 48)) * np.float32(1)
+        missing = np.zeros((int(odd), 48), np.float32)
+        expected = paired(*(np.vstack([matrix, missing])[at::2].copy() for at in (0, 1)))
+        by_rows, by_columns = matrix.copy(), leading(np.ascontiguousarray(matrix.T), 128)
+        pairing.pair_rows(by_rows, size, 48, 48)
+        pairing.pair_columns(by_columns, 48, size, 128)
+        np.testing.assert_array_equal(by_rows[: len(expected)].view(np.uint32), expected.view(np.uint32))
+        np.testing.assert_array_equal(by_columns[:, : len(expected)].T.view(np.uint32), expected.view(np.uint32))
+
+
+def test_product_of_pairs_is_the_sum_of_both_products(pairing):
+    depth, rows, cols = 7, 5, pairing.SIZES["NR"]
+    a, b = integers((rows, depth), "float32"), integers((depth, cols), "float32", seed=1)
+    a_panel, b_panel, c = leading(a, pairing.SIZES["LD"]), b.copy(), np.zeros((rows, cols), np.float32)
+    pairing.pair_columns(a_panel, rows, depth, pairing.SIZES["LD"])
+    pairing.pair_rows(b_panel, depth, cols, cols)
+    pairing.gemm_block(False, rows, cols, -(-depth // 2), a_panel, b_panel, cols, 0, c, cols, False)
+    np.testing.assert_array_equal(c, a @ b)
 
 
 def leading(matrix, ld):

@@ -8,6 +8,7 @@ import pytest
 
 from gradops import _dispatch
 from gradops._algorithms import ALGORITHMS
+from gradops._dispatch import PARTIAL
 from gradops.testing import LEVELS, OPS, forced, runnable
 
 STEMS = sorted({stem for op in OPS.values() for stem in op.stems})
@@ -26,14 +27,19 @@ SELECTED = "from gradops import _dispatch; print(_dispatch.selected(), _dispatch
 
 
 def test_levels_are_ordered_and_generic_always_runs():
-    assert LEVELS == ("generic", "x86_64_v3", "x86_64_v4")
+    assert LEVELS == ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16")
     assert runnable("generic")
     assert list(_dispatch.available()) == [level for level in LEVELS if runnable(level)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/cpuinfo is Linux's")
 @pytest.mark.parametrize(
-    ("level", "flags"), [("x86_64_v3", {"avx2", "fma", "f16c"}), ("x86_64_v4", {"avx512f", "avx512vl"})]
+    ("level", "flags"),
+    [
+        ("x86_64_v3", {"avx2", "fma", "f16c"}),
+        ("x86_64_v4", {"avx512f", "avx512vl"}),
+        ("x86_64_v4_bf16", {"avx512f", "avx512vl", "avx512_bf16"}),
+    ],
 )
 def test_levels_are_available_where_the_cpu_has_their_instructions(level, flags):
     with open("/proc/cpuinfo") as info:
@@ -43,17 +49,21 @@ def test_levels_are_available_where_the_cpu_has_their_instructions(level, flags)
 
 def test_best_level_is_selected_by_default():
     best = _dispatch.available()[-1]
-    assert in_a_fresh_process(SELECTED).stdout.split() == [best, f"gradops._kernels.conv_gather_f32_{best}"]
+    assert in_a_fresh_process(SELECTED).stdout.split() == [
+        best,
+        f"gradops._kernels.conv_gather_f32_{PARTIAL.get(best, best)}",
+    ]
 
 
 def test_environment_selects_a_level(level):
-    assert in_a_fresh_process(SELECTED, level).stdout.split() == [level, f"gradops._kernels.conv_gather_f32_{level}"]
+    built = f"gradops._kernels.conv_gather_f32_{PARTIAL.get(level, level)}"
+    assert in_a_fresh_process(SELECTED, level).stdout.split() == [level, built]
 
 
 def test_unknown_level_in_the_environment_is_an_error_that_lists_the_known_ones():
     failed = in_a_fresh_process(SELECTED, "avx2")
     assert failed.returncode != 0
-    assert "GRADOPS_ISA must be one of generic, x86_64_v3, x86_64_v4, got 'avx2'" in failed.stderr
+    assert "GRADOPS_ISA must be one of generic, x86_64_v3, x86_64_v4, x86_64_v4_bf16, got 'avx2'" in failed.stderr
 
 
 WINOGRADS_SHAPE = """
@@ -78,6 +88,10 @@ def test_unknown_algorithm_in_the_environment_is_an_error_that_lists_the_known_o
 
 @pytest.mark.parametrize("stem", STEMS)
 def test_every_kernel_is_built_for_every_level(stem, level):
+    if stem.endswith("_bf16") and level not in PARTIAL:
+        stem = stem.replace("_bf16", "_f32")
+    elif not stem.endswith("_bf16"):
+        level = PARTIAL.get(level, level)
     assert _dispatch.kernel(stem).__name__ == f"gradops._kernels.{stem}_{level}"
 
 
@@ -92,6 +106,9 @@ def test_forced_level_ends_with_its_block():
 
 
 def test_forcing_an_unknown_level_is_an_error():
-    with pytest.raises(ValueError, match="must be one of generic, x86_64_v3, x86_64_v4"), forced("sse9"):
+    with (
+        pytest.raises(ValueError, match="must be one of generic, x86_64_v3, x86_64_v4, x86_64_v4_bf16"),
+        forced("sse9"),
+    ):
         pytest.fail("entered")
     assert _dispatch.selected() in LEVELS

@@ -56,7 +56,7 @@ BENCH_MAY_IMPORT = {
         "problems", "suites", "roof", "runner", "peers", "table", "text", "summary", "report", "plot", "selftest",
     },
 }  # fmt: skip
-MEASURING = {"roof_f32", "roof_f64"}
+MEASURING = {"roof_f32", "roof_f64", "roof_bf16"}
 """The kernels that serve `gradops bench` and no op."""
 
 
@@ -166,7 +166,11 @@ def stems_of(path):
         rf"^gradops_kernel\({path.stem}((?: \w+)*)\)", (REPOSITORY / "CMakeLists.txt").read_text(), re.MULTILINE
     )
     assert len(lines) == 1, f"{path.name} needs one gradops_kernel line in CMakeLists.txt"
-    return {f"{path.stem}_{real}" for real in lines[0].split()} or {path.stem}
+    partial = re.findall(
+        r"^ *gradops_build\(\S+ \S+ (\w+)(.*)\)", (REPOSITORY / "CMakeLists.txt").read_text(), re.MULTILINE
+    )
+    reals = [*lines[0].split(), *(real for real, stems in partial if path.stem in stems.split())]
+    return {f"{path.stem}_{real}" for real in reals} or {path.stem}
 
 
 @CHECKOUT

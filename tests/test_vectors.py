@@ -8,10 +8,14 @@ from importlib.util import find_spec
 
 import pytest
 
+from gradops._dispatch import PARTIAL
 from gradops.testing import LEVELS, OPS
 
-STEMS = sorted({stem for op in OPS.values() if op.kind != "pool" for stem in op.stems})
+ALL_STEMS = {stem for op in OPS.values() if op.kind != "pool" for stem in op.stems}
+STEMS = sorted(stem for stem in ALL_STEMS if not stem.endswith("_bf16"))
+PAIRED = sorted(ALL_STEMS - set(STEMS))
 REGISTERS = {"generic": "%xmm", "x86_64_v3": "%ymm", "x86_64_v4": "%zmm"}
+FULL = [level for level in LEVELS if level not in PARTIAL]
 FUSED = re.compile(r"\tvfn?m(?:add|sub)\d{3}(?P<kind>p[sd])\s.*?(?P<register>%[xyz]mm)\d+$", re.MULTILINE)
 
 pytestmark = pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump is not installed")
@@ -34,7 +38,7 @@ needs_x86 = pytest.mark.skipif(not built_for_x86(), reason="the builds are not f
 
 @needs_x86
 @pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("level", LEVELS[1:])
+@pytest.mark.parametrize("level", FULL[1:])
 def test_better_levels_multiply_and_add_whole_registers_at_once(stem, level):
     kind = "ps" if stem.endswith("f32") else "pd"
     found = [
@@ -44,11 +48,19 @@ def test_better_levels_multiply_and_add_whole_registers_at_once(stem, level):
 
 
 @needs_x86
+@pytest.mark.parametrize("stem", PAIRED)
+def test_bfloat16_is_multiplied_in_pairs_by_whole_registers(stem):
+    (level,) = PARTIAL
+    text = disassembly(stem, level)
+    assert len(re.findall(r"\tvdpbf16ps\s.*%zmm\d+$", text, re.MULTILINE)) >= 12
+
+
+@needs_x86
 @pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("level", LEVELS[:-1])
+@pytest.mark.parametrize("level", FULL[:-1])
 def test_no_level_uses_the_registers_of_a_better_one(stem, level):
     text = disassembly(stem, level)
-    for better in LEVELS[LEVELS.index(level) + 1 :]:
+    for better in FULL[FULL.index(level) + 1 :]:
         assert REGISTERS[better] not in text
 
 

@@ -19,7 +19,7 @@ from gradops._algorithms import ALGORITHMS
 from gradops._kernels import runtime as runtime
 
 LEVELS = ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16")
-"""Every ISA level that gradops knows, worst first. The last one is `x86_64_v4` but for the dense kernels of bfloat16, which it multiplies as such."""
+"""Every ISA level that gradops knows, worst first."""
 
 _forced: str | None = None
 _forced_algorithm: str | None = None
@@ -52,16 +52,20 @@ def selected() -> str:
     return _forced or _default()
 
 
+PARTIAL = {"x86_64_v4_bf16": "x86_64_v4"}
+"""Levels that have builds of some kernels for some types only; all others are those of the level named here."""
+
+
 @cache
 def _load(stem: str, level: str) -> ModuleType:
     return import_module(f"gradops._kernels.{build(stem, level)}")
 
 
 def build(stem: str, level: str) -> str:
-    """The module of kernel `stem` for `level`: where bfloat16 cannot be multiplied, float32 is; all else gains nothing there."""
-    if stem.endswith("_bf16"):
-        return f"{stem}_{level}" if level == "x86_64_v4_bf16" else build(f"{stem[:-4]}f32", level)
-    return f"{stem}_{level.removesuffix('_bf16')}"
+    """The module of kernel `stem` for `level`. Where bfloat16 cannot be multiplied, float32 is."""
+    if level not in PARTIAL:
+        return f"{stem.replace('_bf16', '_f32')}_{level}"
+    return f"{stem}_{level if stem.endswith('_bf16') else PARTIAL[level]}"
 
 
 def kernel(stem: str) -> ModuleType:

@@ -57,7 +57,7 @@ class Roof:
 
 def real_of(dtype: str) -> str:
     """Return the precision that computes for a storage type."""
-    return "f64" if dtype in ("float64", "int64") else "f32"
+    return {"float64": "f64", "int64": "f64", "bfloat16": "bf16"}.get(dtype, "f32")
 
 
 def measure(dtype: str, threads: int, clock: Callable[[], float] = perf_counter) -> Roof:
@@ -66,7 +66,7 @@ def measure(dtype: str, threads: int, clock: Callable[[], float] = perf_counter)
     Parameters
     ----------
     dtype : str
-        A storage type; float16 and bfloat16 are computed in float32.
+        A storage type; float16 is computed in float32, and so is bfloat16 where the level cannot multiply it.
     threads : int
     clock : callable, optional
         Gives seconds.

@@ -17,15 +17,15 @@ cdef enum Fetch:                                        # what a product fetches
     READ_WRITE = 2                                      # one that is going to be read, one that is going to be written
 
 
-cdef struct Stream:                                     # memory that is needed next: tile t's step k fetches the line at at + t tile + k step
-    const real *at
+cdef struct Stream:                                     # memory that is needed next: tile t's step k fetches the line at at + t tile + k step (bytes)
+    const char *at
     int64_t tile, step
     int64_t tiles                                       # beyond, the last is fetched again
 
 
-cdef inline Stream stream(const real *at, int64_t tile, int64_t step, int64_t tiles) noexcept nogil:
+cdef inline Stream stream(const void *at, int64_t tile, int64_t step, int64_t tiles) noexcept nogil:
     cdef Stream s
-    s.at, s.tile, s.step, s.tiles = at, tile, step, tiles
+    s.at, s.tile, s.step, s.tiles = <const char *> at, tile, step, tiles
     return s
 
 

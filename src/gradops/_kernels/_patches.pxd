@@ -4,7 +4,7 @@ src channel). Packing a block of it is where storage is widened, layout is dealt
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, Lane, larger, smaller, divide_up
-from _storage cimport real, REAL_STORAGE, item_size, clear, widen, widen_block
+from _storage cimport real, item_size, clear, widen, widen_block
 
 
 cdef struct Patches:
@@ -32,30 +32,30 @@ cdef inline int64_t slots(const Patches *p) noexcept nogil:
     return p.row.taps * p.col.taps * p.g.src_channels
 
 
-cdef inline bint src_ready(const Patches *p) noexcept nogil:
+cdef inline bint src_in_rows(const Patches *p) noexcept nogil:
     """Whether the patches of successive pixels are rows of src as it lies, src_x apart: one tap, which reads every pixel."""
     cdef const Problem *g = p.g
-    return p.storage == REAL_STORAGE and g.src_c == 1 and g.src_x == g.groups * g.src_channels and reads_all(p.row, g.src_rows) and reads_all(p.col, g.src_cols)
+    return g.src_c == 1 and g.src_x == g.groups * g.src_channels and reads_all(p.row, g.src_rows) and reads_all(p.col, g.src_cols)
 
 
 cdef inline bint reads_all(const Lane *lane, int64_t size) noexcept nogil:
     return lane.taps == 1 and lane.count == size and lane.src_start == 0 and lane.src_unit * lane.z_step == 1
 
 
-cdef inline bint dst_ready(const Patches *p) noexcept nogil:
+cdef inline bint dst_in_rows(const Patches *p) noexcept nogil:
     """Whether successive pixels of dst are rows as they lie, dst_x apart."""
     cdef const Problem *g = p.g
-    return p.storage == REAL_STORAGE and g.dst_c == 1 and g.dst_x == g.groups * g.dst_channels and has_all(p.row, g.dst_rows) and has_all(p.col, g.dst_cols)
+    return g.dst_c == 1 and g.dst_x == g.groups * g.dst_channels and has_all(p.row, g.dst_rows) and has_all(p.col, g.dst_cols)
 
 
 cdef inline bint has_all(const Lane *lane, int64_t size) noexcept nogil:
     return lane.count == size and lane.out_start == 0 and lane.out_step == 1
 
 
-cdef inline bint planes_ready(const Patches *p) noexcept nogil:
+cdef inline bint in_planes(const Patches *p) noexcept nogil:
     """Whether one tap reads every pixel, and the pixels of a channel of src, and of dst, are contiguous."""
     cdef const Problem *g = p.g
-    return (p.storage == REAL_STORAGE and g.src_x == 1 and g.src_y == g.src_cols and reads_all(p.row, g.src_rows) and reads_all(p.col, g.src_cols)
+    return (g.src_x == 1 and g.src_y == g.src_cols and reads_all(p.row, g.src_rows) and reads_all(p.col, g.src_cols)
             and g.dst_x == 1 and g.dst_y == g.dst_cols and has_all(p.row, g.dst_rows) and has_all(p.col, g.dst_cols))
 
 

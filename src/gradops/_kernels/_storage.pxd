@@ -7,7 +7,7 @@ from _problem cimport smaller
 cdef extern from "kernels.h" nogil:
     ctypedef double real
     ctypedef double vec
-    const int VL, NV, NR, MR, LINE, PAIR, REAL_STORAGE
+    const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE
     vec load(const real *p)
     vec load_once(const real *p)
     void store(real *p, vec v)
@@ -15,8 +15,8 @@ cdef extern from "kernels.h" nogil:
     vec multiply_add(real a, vec b, vec sum)
     void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld)
     void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld)
-    void prefetch_soon(const real *p)
-    void prefetch_to_write(const real *p)
+    void prefetch_soon(const void *p)
+    void prefetch_to_write(const void *p)
     void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)
     void copy(const real *src, int64_t n, real *dst)
     void clear(real *dst, int64_t n)

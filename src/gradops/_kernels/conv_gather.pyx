@@ -13,10 +13,10 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
-from _patches cimport Patches, Pixel, Rows, advance, dst_ready, patches, planes_ready, pixel, pixels, pack_pixels, pack_slots, slots, src_ready
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, in_planes, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, part, smaller, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, LINE, MR, NR, NV, PAIR, VL, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
+from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
 
 cnp.import_array()
 
@@ -25,7 +25,7 @@ cdef enum:
     SPAN = 8                                            # times as many pixels a block has at most
     CHANNELS = 512                                      # of a block, at most
     LEAST_PLANE = 512                                   # pixels of a plane that is used in place, at least
-    CROWDED = 32 * LINE                                 # multiples of this distance fall on two sets of a cache of 4 KiB a way
+    CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows
@@ -61,7 +61,7 @@ cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
 
 cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
     """Whether channels' planes are operand and result as they lie: not if they are small, since others' pixels would fill the last vector."""
-    return w.channel_rows and planes_ready(p) and w.g.src_c >= LEAST_PLANE and w.g.src_c % (2 * CROWDED)
+    return w.channel_rows and w.storage == REAL_STORAGE and in_planes(p) and w.g.src_c >= LEAST_PLANE and w.g.src_c * <int64_t> sizeof(real) % (2 * CROWDED)
 
 
 cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
@@ -247,71 +247,85 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
 cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t count, int64_t k, int64_t kc, const real *filter) noexcept nogil:
     """dst[channel][pixel] (+)= filter src for `count` pixels of an image, a register tile of channels after the other. Fetches the next pixels of src."""
     cdef const Problem *g = w.g
-    cdef int64_t n = b.first // g.dst_c, pixel = b.first % g.dst_c, tiles = divide_up(b.channels, MR), panels = divide_up(count, NR), t, i, end
-    cdef const real *src = <const real *> p.src + n * g.src_n + pixel + k * KC * g.src_c
-    cdef real *dst = <real *> w.dst + n * g.dst_n + pixel + (b.group * g.dst_channels + b.channel) * g.dst_c
+    cdef int64_t n = b.first // g.dst_c, start = b.first % g.dst_c, tiles = divide_up(b.channels, MR), panels = divide_up(count, NR), t, i, end
+    cdef const real *src = <const real *> p.src + n * g.src_n + start + k * KC * g.src_c
+    cdef real *dst = <real *> w.dst + n * g.dst_n + start + (b.group * g.dst_channels + b.channel) * g.dst_c
     cdef Stream read, none = stream(dst, 0, 0, 1)
     for t in range(tiles):
         i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
-        read = stream(src + count + t * panels * LINE, LINE, g.src_c, panels) if t * panels * LINE < count else none
+        read = none
+        if t * panels * LINE < count * <int64_t> sizeof(real):
+            read = stream(<const char *> (src + count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
         gemm_block(False, end - i, count, kc, filter + i * LD, LD, src, g.src_c, NR, dst + i * g.dst_c, g.dst_c, k > 0, READ_WRITE, read, none)
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
     """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. Where dst can be c it is, up to whole vectors."""
+    cdef const Problem *g = w.g
     cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC), tiles = divide_up(b.count, MR), ldc = w.channels + PAD, t, i, end
+    cdef int64_t whole = b.channels // VL * VL if dst_in_rows(p) and w.storage == REAL_STORAGE else 0
+    cdef bint last = (k + 1) * KC >= depth
     cdef const real *filter = packed_filter(w, pair, b.group)
+    cdef real *dst
     cdef Rows src = pixel_rows(p, b, k * KC, kc)
     cdef Block rest = b[0]
-    if dst_ready(p):
-        rest.channel += b.channels // VL * VL
-        rest.channels -= b.channels // VL * VL
+    cdef Stream read, write
+    rest.channel += whole
+    rest.channels -= whole
     for t in range(tiles):
         i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
-        if rest.channels < b.channels:
-            multiply_in_place(w, p, b, &src, i, end, b.channels - rest.channels, kc, panels(filter, depth, k * KC, b.channel), k)
+        rest.c = b.c + (0 if depth <= KC else i * ldc)
+        read = next_src(p, b, &src, i, end, kc) if k == 0 else stream(rest.c, 0, 0, 1)
+        write = next_dst(w, p, b, end, kc) if k == 0 or (last and not whole) else stream(rest.c, 0, 0, 1)
+        if whole:
+            dst = <real *> w.dst + (b.first + i) * g.dst_x + b.group * g.dst_channels + b.channel
+            multiply(&src, i, end - i, whole, kc, panels(filter, depth, k * KC, b.channel), depth * NR, dst, g.dst_x, k > 0, read, write)
         if rest.channels:
-            rest.c = b.c + (0 if depth <= KC else i * ldc)
-            multiply(&src, i, end - i, rest.channels, divide_up(kc, PAIR), panels(filter, depth, k * KC, rest.channel), depth * NR, rest.c, ldc, k > 0)
-            if (k + 1) * KC >= depth:
+            multiply(&src, i, end - i, rest.channels, kc, panels(filter, depth, k * KC, rest.channel), depth * NR, rest.c, ldc, k > 0, read, write)
+            if last:
                 store_pixels(w, p, &rest, at, end - i)
 
 
-cdef void multiply(const Rows *src, int64_t i, int64_t pixels, int64_t channels, int64_t kc, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
-    """c (+)= patch filter."""
+cdef void multiply(const Rows *src, int64_t i, int64_t count, int64_t channels, int64_t kc, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate, Stream read, Stream write) noexcept nogil:
+    """c (+)= patch filter, fetching what is needed next."""
+    cdef int64_t depth = divide_up(kc, PAIR)
     if src.in_place:
-        gemm_packed(False, pixels, channels, kc, src.at + i * src.ld, src.ld, filter, NR, panel, c, ldc, accumulate)
+        gemm_block(False, count, channels, depth, src.at + i * src.ld, src.ld, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
+    elif read.step or write.step:
+        gemm_block(False, count, channels, depth, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
     else:
-        gemm_packed(False, pixels, channels, kc, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate)
+        gemm_packed(False, count, channels, depth, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate)
 
 
-cdef void multiply_in_place(const Gather *w, const Patches *p, const Block *b, const Rows *src, int64_t i, int64_t end, int64_t channels, int64_t kc, const real *filter, int64_t k) noexcept nogil:
-    """dst (+)= patch filter for the pixels from i to end of those at hand. Fetches the rows of src and of dst that come next."""
-    cdef const Problem *g = w.g
-    cdef int64_t panels = divide_up(channels, NR), ahead = b.first + (end if src.in_place else b.count + i)
-    cdef real *dst = <real *> w.dst + (b.first + i) * g.dst_x + b.group * g.dst_channels + b.channel
-    cdef Stream read = stream(dst, 0, 0, 1), write = read
-    if k == 0 and ahead < b.end and src_ready(p):
-        read = sweep(<const real *> p.src + ahead * g.src_x, MR * g.src_x, panels, kc)
-    if k == 0 and channels == g.dst_x:
-        write = sweep(dst + (end - i) * g.dst_x, MR * g.dst_x, panels, kc)
-    if src.in_place:
-        gemm_block(False, end - i, channels, kc, src.at + i * src.ld, src.ld, filter, NR, slots(p) * NR, dst, g.dst_x, k > 0, READ_WRITE, read, write)
-    else:
-        gemm_block(False, end - i, channels, kc, src.at + i * LD, LD, filter, NR, slots(p) * NR, dst, g.dst_x, k > 0, READ_WRITE, read, write)
+cdef Stream next_src(const Patches *p, const Block *b, const Rows *src, int64_t i, int64_t end, int64_t kc) noexcept nogil:
+    """The rows of src that are read after those of the pixels from i to end, or packed after those at hand."""
+    cdef int64_t ahead = b.first + (end if src.in_place else b.count + i), row = p.g.src_x * item_size(p.storage)
+    if ahead >= b.end or not src_in_rows(p):
+        return stream(b.c, 0, 0, 1)
+    return sweep(p.src + ahead * row, MR * row, divide_up(b.channels, NR), kc)
 
 
-cdef Stream sweep(const real *at, int64_t size, int64_t tiles, int64_t steps) noexcept nogil:
-    """All of `size` successive elements, fetched evenly over the steps of all tiles."""
-    return stream(at, size // tiles, divide_up(size, tiles * steps), tiles)
+cdef Stream next_dst(const Gather *w, const Patches *p, const Block *b, int64_t end, int64_t kc) noexcept nogil:
+    """The rows of dst that are written after those up to `end`, if the block has all of their channels."""
+    cdef int64_t row = w.g.dst_x * item_size(w.storage)
+    if not dst_in_rows(p) or b.channels < w.g.dst_x:
+        return stream(b.c, 0, 0, 1)
+    return sweep(w.dst + (b.first + end) * row, MR * row, divide_up(b.channels, NR), kc)
+
+
+cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexcept nogil:
+    """All of `size` successive bytes, fetched evenly over the steps of all tiles."""
+    return stream(at, size // tiles, divide_up(size, tiles * divide_up(kc, PAIR)), tiles)
 
 
 cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:
     """Patches [pixel][slot] of the pixels at hand, packed if need be: rows of a tile that crowd a few cache sets do not stay in the cache."""
+    cdef const Problem *g = p.g
+    cdef int64_t size = item_size(p.storage)
     cdef Rows rows
-    rows.panel, rows.in_place = 0, src_ready(p) and p.g.src_x % CROWDED
+    rows.panel, rows.in_place = 0, src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and g.src_x * size % CROWDED
     if rows.in_place:
-        rows.at, rows.ld = <const real *> p.src + b.first * p.g.src_x + slot, p.g.src_x
+        rows.at, rows.ld = <const real *> (p.src + (b.first * g.src_x + slot) * size), g.src_x // PAIR
     else:
         rows.at, rows.ld = b.patch, LD
         pack_pixels(p, b.first, b.count, slot, count, b.patch, LD)

@@ -15,7 +15,7 @@ from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport READS, Stream, stream, gemm_block, gemm_packed
 from _partials cimport add_all_partials
-from _patches cimport Patches, Pixel, Rows, advance, dst_ready, patches, pixel, pixels, pack_pixels, pack_slots, src_ready
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
@@ -102,7 +102,7 @@ cdef struct Panel:                                      # what a thread works on
 cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots) noexcept nogil:
     """Patches [pixel][slot] or, where the channels of x are not contiguous, [slot][pixel]."""
     cdef Rows rows
-    rows.at, rows.ld, rows.panel, rows.in_place = b.patch, LDS, 0, src_ready(p)
+    rows.at, rows.ld, rows.panel, rows.in_place = b.patch, LDS, 0, src_in_rows(p) and w.storage == REAL_STORAGE
     if rows.in_place:
         rows.at, rows.ld = <const real *> p.src + first * w.g.src_x + slot, w.g.src_x
     elif w.g.src_c == 1:
@@ -118,7 +118,7 @@ cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
     """Panels of dy. Where it lies, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
     cdef int64_t channel = b.group * w.g.dst_channels + b.channel
     cdef Rows rows
-    rows.in_place = dst_ready(p) and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
+    rows.in_place = dst_in_rows(p) and w.storage == REAL_STORAGE and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
     if rows.in_place:
         rows.at, rows.ld, rows.panel = <const real *> w.dy + first * w.g.dst_x + channel, w.g.dst_x, NR
     else:
@@ -131,7 +131,7 @@ cdef Stream next_rows(const Rows *rows, int64_t columns, int64_t depth, bint mor
     """The rows after an operand's, column by column of cache lines, if they are read next and where they lie."""
     if not (rows.in_place and more):
         return stream(c, 0, 0, 1)
-    return stream(rows.at + depth * rows.ld, LINE, rows.ld, divide_up(columns, LINE))
+    return stream(rows.at + depth * rows.ld, LINE, rows.ld * <int64_t> sizeof(real), divide_up(columns * <int64_t> sizeof(real), LINE))
 
 
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:

@@ -34,7 +34,7 @@ enum { VECTOR_BYTES = 16, MR = 6 };
 
 enum { REAL_STORAGE = sizeof(real) / 4 + 1 };                /* FLOAT32 or FLOAT64 of _storage.pxd */
 enum { VL = VECTOR_BYTES / sizeof(real), NV = 2, NR = NV * VL };
-enum { LINE = 64 / sizeof(real) };                           /* of a cache */
+enum { LINE = 64 };                                          /* bytes of a cache */
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
 typedef real vecu __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
@@ -45,8 +45,8 @@ static inline void store(real *p, vec v) { *(vecu *)p = v; }
 static inline vec zero(void) { return (vec){0}; }
 
 /* Hints that the cache line at p, which need not exist, is wanted in the second cache, or is to be written. */
-static inline void prefetch_soon(const real *p) { __builtin_prefetch(p, 0, 2); }
-static inline void prefetch_to_write(const real *p) { __builtin_prefetch(p, 1, 3); }
+static inline void prefetch_soon(const void *p) { __builtin_prefetch(p, 0, 2); }
+static inline void prefetch_to_write(const void *p) { __builtin_prefetch(p, 1, 3); }
 
 /* load for a vector with several uses: in a register, where the compiler would rather read memory for each use. */
 static inline vec load_once(const real *p) {
@@ -94,17 +94,16 @@ static __attribute__((noinline)) void transpose(const real *src, int64_t src_ld,
     for (int i = 0; i < VL; i++, dst += dst_ld) store(dst, rows[i]);
 }
 
-/* sum + a b. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two products are added;
- * PAIR is how many. A packed block of reals becomes one of pairs in its own memory, row by row; an odd one out gets a zero beside it. */
+/* sum + a b. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two products are added,
+ * subnormal numbers counting as zero; PAIR is how many. A packed block of reals becomes one of pairs in its own memory, row by row; an odd one out gets a zero beside it. */
 #ifdef GRADOPS_REAL_bf16
 
-enum { PAIR = 2 };
+enum { PAIR = 2, PACKED_STORAGE = 1 };                       /* what packed operands are as they lie: BFLOAT16 of _storage.pxd */
 typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
 static inline vec multiply_add(real a, vec b, vec sum) {
-    vec spread = zero() + a;
-    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)spread, (__m512bh)b);
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
 }
 
 /* block[r ld + c] = the pair of columns 2c and 2c + 1 of row r. Reads and writes up to a multiple of NR columns. */
@@ -135,7 +134,7 @@ static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld
 
 #else
 
-enum { PAIR = 1 };
+enum { PAIR = 1, PACKED_STORAGE = REAL_STORAGE };
 static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }
 static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {}
 static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld) {}
@@ -215,7 +214,16 @@ static inline void widen_bfloat16s(const uint16_t *src, int64_t n, float *dst) {
 }
 
 static inline void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst) {
-    for (int64_t i = 0; i < n; i++) dst[i] = narrow_bfloat16(src[i]);
+    int64_t i = 0;
+#ifdef GRADOPS_REAL_bf16
+    for (; i + 16 <= n; i += 16) {
+        __m512 wide = _mm512_loadu_ps(src + i);
+        if (_mm512_fpclass_ps_mask(wide, 0x20)) break;       /* subnormal numbers, which the instruction takes for zeros */
+        __m256bh sixteen = _mm512_cvtneps_pbh(wide);
+        memcpy(dst + i, &sixteen, sizeof(sixteen));
+    }
+#endif
+    for (; i < n; i++) dst[i] = narrow_bfloat16(src[i]);
 }
 
 static inline void widen_float16s(const uint16_t *src, int64_t n, float *dst) {

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""acc = acc x + y in registers, sum of src, dst = src: the machine's roof of arithmetic and of memory, no op's kernel.
+"""acc = acc x + y in registers (acc + x y of pairs where operands are bfloat16), sum of src, dst = src: the machine's roof of arithmetic and of memory, no op's kernel.
 
 In parallel: one chain of arithmetic per thread; blocks of the arrays. MR x NV accumulators, as in the GEMM, outnumber the latency of a
 multiply-add times the units of every CPU that has so many registers. They start from different numbers, so that none can be left out.
@@ -9,7 +9,7 @@ multiply-add times the units of every CPU that has so many registers. They start
 from cython.parallel cimport prange
 from libc.stdint cimport int64_t
 cimport numpy as cnp
-from _storage cimport real, vec, VL, NV, MR, load, store, zero
+from _storage cimport real, vec, VL, NV, MR, PAIR, load, multiply_add, store, zero
 
 cnp.import_array()
 
@@ -21,8 +21,8 @@ cdef enum:
     SUMS = 8                                            # accumulators of a block that is read
 
 
-cdef void multiply_add(const real *start, int64_t rounds, real *out) noexcept nogil:
-    """acc = acc x + y, MR x NV times a round; `out` gets the sum, so that it has to be computed."""
+cdef void compute(const real *start, int64_t rounds, real *out) noexcept nogil:
+    """A round is MR x NV multiply-adds; `out` gets the sum, so that it has to be computed."""
     cdef vec acc[14][2]
     cdef vec x = load(start), y = load(start + VL), sum = zero()
     cdef int64_t _k
@@ -33,7 +33,7 @@ cdef void multiply_add(const real *start, int64_t rounds, real *out) noexcept no
     for _k in range(rounds):
         for i in range(MR):
             for j in range(NV):
-                acc[i][j] = acc[i][j] * x + y
+                acc[i][j] = acc[i][j] * x + y if PAIR == 1 else multiply_add(start[0], y, acc[i][j])
     for i in range(MR):
         for j in range(NV):
             sum += acc[i][j]
@@ -62,10 +62,10 @@ cdef void copy_block(const real *src, real *dst) noexcept nogil:
         store(dst + i * VL, load(src + i * VL))
 
 
-cdef void multiply_add_all(const real *start, int64_t rounds, real *out, int threads) noexcept nogil:
+cdef void compute_all(const real *start, int64_t rounds, real *out, int threads) noexcept nogil:
     cdef int thread
     for thread in prange(threads, num_threads=threads, schedule="static", chunksize=1, use_threads_if=threads > 1):
-        multiply_add(start, rounds, out + thread * 64)
+        compute(start, rounds, out + thread * 64)
 
 
 cdef void read_all(const real *src, int64_t blocks, real *out, int threads) noexcept nogil:
@@ -87,11 +87,11 @@ def run(int what, int64_t rounds, cnp.ndarray src not None, cnp.ndarray dst not 
     cdef int64_t blocks = cnp.PyArray_SIZE(src) // BLOCK, size = blocks * BLOCK * sizeof(real)
     with nogil:
         if what == PEAK:
-            multiply_add_all(x, rounds, y, num_threads)
+            compute_all(x, rounds, y, num_threads)
         elif what == READ:
             read_all(x, blocks, y, num_threads)
         else:
             copy_all(x, blocks, y, num_threads)
     if what == PEAK:
-        return 2 * rounds * MR * NV * VL * num_threads
+        return 2 * rounds * MR * NV * VL * PAIR * num_threads
     return size if what == READ else 2 * size

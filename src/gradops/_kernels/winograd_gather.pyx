@@ -128,7 +128,7 @@ cdef void multiply(const Gather *w, const Tiles *t, const Block *b) noexcept nog
             pack_filter(w, b, b.panel + panel, c, depth)
             for p in range(PLANES):
                 gemm_packed(False, b.count, NR, depth, b.src + p * SRC_PLANE, LDT, b.filter + p * FILTER_PLANE, NR, 0,
-                           b.dst + (panel * PLANES + p) * DST_PLANE, NR, c > 0)
+                            b.dst + (panel * PLANES + p) * DST_PLANE, NR, c > 0)
         c += depth
 
 

@@ -116,7 +116,7 @@ cdef bint sum_tiles(const Reduce *w, const Tiles *t, const Block *b, bint accumu
         pack_dy(w, t, b, first, count)
         for p in range(PLANES):
             gemm_packed(True, b.x_channels, b.dy_channels, count, b.x + p * X_PLANE, X_CHANNELS, b.dy + p * DY_PLANE, NR, TILES * NR,
-                       b.sums + p * SUMS_PLANE, DY_CHANNELS, accumulate)
+                        b.sums + p * SUMS_PLANE, DY_CHANNELS, accumulate)
         accumulate = True
     return accumulate
 

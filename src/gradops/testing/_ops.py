@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import gradops
+from gradops._algorithms import stem_of
 
 from ._compare import Expected
 from ._inputs import DTYPES
@@ -145,7 +146,9 @@ def _convolution(name: str, raw_name: str, kind: str, sizes: str) -> Op:
         kind=kind,
         operands=_OPERANDS[sizes],
         sizes=sizes,
-        stems=tuple(f"{algorithm}_{work}_{real}" for algorithm in algorithms for real in ("f32", "f64")),
+        stems=tuple(
+            dict.fromkeys(stem_of(algorithm, work, storage) for algorithm in algorithms for storage in range(4))
+        ),
         dtypes=_FLOATS,
         reference=_REFERENCES[sizes],
     )

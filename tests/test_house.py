@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "_conv_ops": {"numpy", "_geometry", "_values", "_arrays", "_call"},
     "_pool_ops": {"numpy", "_pooling", "_values", "_arrays", "_call"},
     "_call": {"_arrays", "_dispatch", "_threads"},
-    "_arrays": {"numpy"},
+    "_arrays": {"numpy", "_kernels.runtime"},
     "_geometry": {"_algorithms", "_problem", "_values"},
     "_problem": {"_algorithms", "_values"},
     "_algorithms": set(),

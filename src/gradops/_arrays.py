@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from gradops._kernels import runtime
+
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -19,7 +21,6 @@ ALIGNMENT = 64
 LARGE = 2**30
 """Results above this many bytes are held against the memory that is available."""
 MAX_BYTES = 2**63 - 1 - ALIGNMENT
-_CONTIGUOUS_AND_ALIGNED = 0x0001 | 0x0100  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED, as in `flags.num`
 _UNKNOWN = len(NUMBERS)
 _BYTE = np.dtype(np.uint8)
 
@@ -73,7 +74,7 @@ def single(name: str, value: object, dtypes: tuple[str, ...] = FLOATS) -> tuple[
 
 def ready(array: Array) -> Array:
     """`array` itself if a kernel can read it, else an aligned, contiguous, native copy."""
-    if array.flags.num & _CONTIGUOUS_AND_ALIGNED == _CONTIGUOUS_AND_ALIGNED and array.dtype.isnative:
+    if runtime.readable(array):
         return array
     copy = empty(array.shape, native(array.dtype))
     copy[...] = array
@@ -87,6 +88,9 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An uninitialised array that starts on a 64-byte boundary."""
+    array = runtime.empty(shape, dtype, ALIGNMENT, LARGE)
+    if array is not None:
+        return array
     return _aligned(shape, dtype, np.empty(_room(shape, dtype), _BYTE))
 
 

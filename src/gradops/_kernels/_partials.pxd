@@ -26,6 +26,11 @@ cdef inline bint add_partials(real *partials, int64_t spans, int64_t size, int64
 cdef inline void add_all_partials(real *partials, int64_t spans, int64_t size, int storage, char *out, int threads, bint *finite) noexcept nogil:
     """add_partials for all of `size`, ADDED at a time in parallel; clears `finite` where a sum is not."""
     cdef int64_t i
-    for i in prange(divide_up(size, ADDED), num_threads=threads, schedule="static", use_threads_if=threads > 1):
+    if threads == 1:
+        for i in range(divide_up(size, ADDED)):
+            if not add_partials(partials, spans, size, i * ADDED, smaller(ADDED, size - i * ADDED), storage, out):
+                finite[0] = False
+        return
+    for i in prange(divide_up(size, ADDED), num_threads=threads, schedule="static"):
         if not add_partials(partials, spans, size, i * ADDED, smaller(ADDED, size - i * ADDED), storage, out):
             finite[0] = False

@@ -68,5 +68,9 @@ cdef inline int useful_threads(const Problem *g, int64_t blocks, int threads) no
 cdef inline void clear_dst(const Problem *g, char *dst, int64_t item_size, int threads) noexcept nogil:
     """Zeros in all of dst, image by image."""
     cdef int64_t size = g.dst_rows * g.dst_cols * g.groups * g.dst_channels * item_size, n
-    for n in prange(g.images, num_threads=threads, schedule="static", use_threads_if=threads > 1):
+    if threads == 1:
+        for n in range(g.images):
+            memset(dst + n * size, 0, size)
+        return
+    for n in prange(g.images, num_threads=threads, schedule="static"):
         memset(dst + n * size, 0, size)

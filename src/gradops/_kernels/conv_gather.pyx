@@ -339,13 +339,21 @@ cdef int64_t patch_size(const Gather *w) noexcept nogil:
 
 cdef void pack_filters(const Gather *w, int threads) noexcept nogil:
     cdef int64_t job, pairs = w.g.row_lanes * w.g.col_lanes, parts = filter_parts(w)
-    for job in prange(pairs * w.g.groups * parts, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    if threads == 1:
+        for job in range(pairs * w.g.groups * parts):
+            pack_filter(w, job // parts % pairs, job // parts // pairs, job % parts)
+        return
+    for job in prange(pairs * w.g.groups * parts, num_threads=threads, schedule="dynamic"):
         pack_filter(w, job // parts % pairs, job // parts // pairs, job % parts)
 
 
 cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t block, pairs = w.g.row_lanes * w.g.col_lanes
-    for block in prange(w.blocks[pairs], num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    if threads == 1:
+        for block in range(w.blocks[pairs]):
+            gather_block(w, block, scratch)
+        return
+    for block in prange(w.blocks[pairs], num_threads=threads, schedule="dynamic"):
         gather_block(w, block, scratch + threadid() * scratch_size)
 
 

@@ -202,7 +202,11 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
 
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept nogil:
     cdef int64_t block
-    for block in prange(w.spans * w.g.groups * w.slot_blocks * w.channel_blocks, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    if threads == 1:
+        for block in range(w.spans * w.g.groups * w.slot_blocks * w.channel_blocks):
+            reduce_block(w, block, scratch)
+        return
+    for block in prange(w.spans * w.g.groups * w.slot_blocks * w.channel_blocks, num_threads=threads, schedule="dynamic"):
         reduce_block(w, block, scratch + threadid() * SCRATCH)
 
 

@@ -183,7 +183,11 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
 
 cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t i
-    for i in prange(w.g.images * w.spans * w.blocks, num_threads=threads, schedule="static", use_threads_if=threads > 1):
+    if threads == 1:
+        for i in range(w.g.images * w.spans * w.blocks):
+            gather_block(w, i, scratch)
+        return
+    for i in prange(w.g.images * w.spans * w.blocks, num_threads=threads, schedule="static"):
         gather_block(w, i, scratch + threadid() * scratch_size)
 
 

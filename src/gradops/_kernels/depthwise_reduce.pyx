@@ -176,7 +176,11 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
 
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t i
-    for i in prange(w.spans * w.blocks, num_threads=threads, schedule="static", use_threads_if=threads > 1):
+    if threads == 1:
+        for i in range(w.spans * w.blocks):
+            reduce_block(w, i, scratch)
+        return
+    for i in prange(w.spans * w.blocks, num_threads=threads, schedule="static"):
         reduce_block(w, i, scratch + threadid() * scratch_size)
 
 

@@ -141,7 +141,11 @@ cdef void gather_strip(const Gather *w, int64_t index, total *scratch) noexcept 
 
 cdef void gather_strips(const Gather *w, int threads, total *scratch) noexcept nogil:
     cdef int64_t index, count = strips(w.g, w.g.cell_rows, w.g.cell_cols)
-    for index in prange(count, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    if threads == 1:
+        for index in range(count):
+            gather_strip(w, index, scratch)
+        return
+    for index in prange(count, num_threads=threads, schedule="dynamic"):
         gather_strip(w, index, scratch + threadid() * 3 * TILE)
 
 

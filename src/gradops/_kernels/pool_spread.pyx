@@ -249,7 +249,11 @@ cdef void spread_strip(const Spread *w, int64_t index, Scratch *s) noexcept nogi
 
 cdef void spread_strips(const Spread *w, int threads, Scratch *scratch) noexcept nogil:
     cdef int64_t index, count = strips(w.g, w.g.rows, w.g.cols)
-    for index in prange(count, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    if threads == 1:
+        for index in range(count):
+            spread_strip(w, index, scratch)
+        return
+    for index in prange(count, num_threads=threads, schedule="dynamic"):
         spread_strip(w, index, scratch + threadid())
 
 

@@ -1,5 +1,14 @@
 # cython: language_level=3
-"""What this CPU, compiler and OpenMP runtime offer. Built once, for the compiler's default target."""
+"""What this CPU, compiler and OpenMP runtime offer, and new arrays. Built once, for the compiler's default target."""
+from cpython.object cimport PyTypeObject
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int64_t, uintptr_t
+cimport numpy as cnp
+
+cnp.import_array()
+
+cdef enum:
+    MOST_DIMENSIONS = 8
 
 cdef extern from *:
     """
@@ -18,6 +27,9 @@ cdef extern from *:
     bint gradops_supports_bf16()
     const char *__VERSION__
     const int _OPENMP
+
+cdef extern from "numpy/arrayobject.h":
+    object PyArray_NewFromDescr(PyTypeObject *subtype, cnp.dtype descr, int nd, const cnp.npy_intp *dims, const cnp.npy_intp *strides, void *data, int flags, void *obj)
 
 cdef extern from "omp.h" nogil:
     int omp_get_max_threads()
@@ -48,3 +60,32 @@ def openmp():
 def max_threads():
     """How many threads OpenMP would use by itself."""
     return omp_get_max_threads()
+
+
+def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int64_t most):
+    """An uninitialised array at a multiple of `alignment` bytes; None if it would have more than `most` bytes or MOST_DIMENSIONS."""
+    cdef cnp.npy_intp dims[MOST_DIMENSIONS]
+    cdef cnp.npy_intp size = dtype.itemsize
+    cdef int i, count = <int> len(shape)
+    cdef cnp.ndarray memory, array
+    cdef char *data
+    if count > MOST_DIMENSIONS:
+        return None
+    for i in range(count):
+        dims[i] = shape[i]
+        if dims[i] and size > most // dims[i]:
+            return None
+        size *= dims[i]
+    size += alignment
+    memory = cnp.PyArray_EMPTY(1, &size, cnp.NPY_UINT8, 0)
+    data = <char *> cnp.PyArray_DATA(memory)
+    data += (alignment - <uintptr_t> data % alignment) % alignment
+    Py_INCREF(dtype)
+    array = PyArray_NewFromDescr(<PyTypeObject *> cnp.ndarray, dtype, count, dims, NULL, data, cnp.NPY_ARRAY_CARRAY, NULL)
+    cnp.set_array_base(array, memory)
+    return array
+
+
+def readable(cnp.ndarray array not None):
+    """Whether an array is aligned, C-contiguous and in this machine's byte order."""
+    return cnp.PyArray_ISCARRAY_RO(array)

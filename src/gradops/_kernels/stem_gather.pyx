@@ -217,7 +217,11 @@ cdef int64_t blocks(const Gather *w) noexcept nogil:
 
 cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t block
-    for block in prange(blocks(w), num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    if threads == 1:
+        for block in range(blocks(w)):
+            gather_block(w, block, scratch)
+        return
+    for block in prange(blocks(w), num_threads=threads, schedule="dynamic"):
         gather_block(w, block, scratch + threadid() * scratch_size)
 
 

@@ -181,7 +181,11 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
 
 cdef void gather_blocks(const Gather *w, int threads, real *scratch) noexcept nogil:
     cdef int64_t block
-    for block in prange(w.blocks[w.g.row_lanes * w.g.col_lanes], num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    if threads == 1:
+        for block in range(w.blocks[w.g.row_lanes * w.g.col_lanes]):
+            gather_block(w, block, scratch)
+        return
+    for block in prange(w.blocks[w.g.row_lanes * w.g.col_lanes], num_threads=threads, schedule="dynamic"):
         gather_block(w, block, scratch + threadid() * SCRATCH)
 
 

@@ -170,7 +170,11 @@ cdef int64_t blocks(const Reduce *w) noexcept nogil:
 
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept nogil:
     cdef int64_t block
-    for block in prange(blocks(w), num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+    if threads == 1:
+        for block in range(blocks(w)):
+            reduce_block(w, block, scratch)
+        return
+    for block in prange(blocks(w), num_threads=threads, schedule="dynamic"):
         reduce_block(w, block, scratch + threadid() * SCRATCH)
 
 

@@ -7,6 +7,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_integers, random_normal
 
@@ -102,3 +104,18 @@ def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge
     operands = random_normal(op.shapes(problem), np.float32, seed=3)
     moved = [at_the_edge(operand) for operand in operands]
     np.testing.assert_array_equal(op(problem, *moved), op(problem, *operands))
+
+
+@given(
+    n=st.integers(1, 3),
+    image=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    channels=st.tuples(st.integers(1, 40), st.integers(1, 70)),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
+    threads=st.integers(1, 9),
+)
+def test_any_shape_is_exact_on_any_number_of_threads(n, image, channels, layout, threads):
+    problem = pointwise(n=n, h=image[0], w=image[1], c=channels[0], k=channels[1], layout=layout)
+    for op in DENSE:
+        operands = random_integers(op.shapes(problem), np.float32, seed=5)
+        expected = op.expect(problem, *operands)
+        assert_exact(op(problem, *operands, num_threads=threads), expected, label=f"{op} {problem} {threads}")

@@ -14,7 +14,7 @@ from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, in_planes, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_rows
-from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, part, smaller, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
 
@@ -23,7 +23,8 @@ cnp.import_array()
 cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
     SPAN = 8                                            # times as many pixels a block has at most
-    CHANNELS = 512                                      # of a block, at most
+    CHANNELS = 512                                      # of a block, at most; twice that where their packed filter stays small
+    FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 1 MiB of float32
     LEAST_PLANE = 512                                   # pixels of a plane that is used in place, at least
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
@@ -76,7 +77,7 @@ cdef int64_t span_start(const Gather *w, const Patches *p, int64_t index) noexce
     cdef int64_t parts
     if planes_in_place(w, p):
         parts = divide_up(w.g.dst_c, w.pixels)
-        return index // parts * w.g.dst_c + part(divide_up(w.g.dst_c, NR), index % parts, parts) * NR
+        return index // parts * w.g.dst_c + smaller(part(divide_up(w.g.dst_c, NR), index % parts, parts) * NR, w.g.dst_c)
     return part(pixels(p), index, spans(w, p))
 
 
@@ -97,14 +98,22 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
-    w.channels = CHANNELS
+    w.channels = 2 * CHANNELS if w.g.filter_rows * w.g.filter_cols * w.g.src_channels * 2 * CHANNELS <= FILTER else CHANNELS
+    w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
     plan_blocks(w)
-    while w.blocks[pairs] < BLOCKS * threads and w.channels > 64:
-        if w.channels > 2 * w.pixels:
-            w.channels = w.channels // 2
-        else:
+    while threads > 1 and w.blocks[pairs] < BLOCKS * threads:
+        if w.channels > larger(2 * w.pixels, 2 * NR):
+            w.channels = in_panels(w.channels, 2)
+        elif w.pixels > 2 * MR:
             w.pixels = w.pixels // 2
+        else:
+            break
         plan_blocks(w)
+
+
+cdef int64_t in_panels(int64_t channels, int64_t parts) noexcept nogil:
+    """The channels of each of so many parts, whole panels."""
+    return divide_up(divide_up(channels, parts), NR) * NR
 
 
 cdef int64_t filter_parts(const Gather *w) noexcept nogil:
@@ -260,30 +269,39 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
-    """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. Where dst can be c it is, up to whole vectors."""
+    """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. A block with all channels of dst has its
+    whole vectors computed there."""
     cdef const Problem *g = w.g
     cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC), tiles = divide_up(b.count, MR), ldc = w.channels + PAD, t, i, end
-    cdef int64_t whole = b.channels // VL * VL if dst_in_rows(p) and w.storage == REAL_STORAGE else 0
-    cdef bint last = (k + 1) * KC >= depth
+    cdef int64_t dst_row = g.dst_x * item_size(w.storage), src_row = g.src_x * item_size(w.storage)
+    cdef bint last = (k + 1) * KC >= depth, dst_follows = dst_in_rows(p) and b.channels == g.dst_x, src_follows = src_in_rows(p) and k == 0
+    cdef int64_t whole = b.channels // VL * VL if dst_follows and w.storage == REAL_STORAGE else 0
     cdef const real *filter = packed_filter(w, pair, b.group)
-    cdef real *dst
     cdef Rows src = pixel_rows(p, b, k * KC, kc)
     cdef Block rest = b[0]
     cdef Stream read, write
+    cdef Stream next_src = sweep(p.src, MR * src_row, divide_up(b.channels, NR), kc), next_dst = sweep(w.dst, MR * dst_row, divide_up(b.channels, NR), kc)
     rest.channel += whole
     rest.channels -= whole
     for t in range(tiles):
         i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
-        rest.c = b.c + (0 if depth <= KC else i * ldc)
-        read = next_src(p, b, &src, i, end, kc) if k == 0 else stream(rest.c, 0, 0, 1)
-        write = next_dst(w, p, b, end, kc) if k == 0 or (last and not whole) else stream(rest.c, 0, 0, 1)
+        read = following(&next_src, src_row, b.first + (end if src.in_place else b.count + i), src_follows, b)
+        write = following(&next_dst, dst_row, b.first + end, dst_follows and (k == 0 if whole else last), b)
         if whole:
-            dst = <real *> w.dst + (b.first + i) * g.dst_x + b.group * g.dst_channels + b.channel
-            multiply(&src, i, end - i, whole, kc, panels(filter, depth, k * KC, b.channel), depth * NR, dst, g.dst_x, k > 0, read, write)
+            multiply(&src, i, end - i, whole, kc, panels(filter, depth, k * KC, b.channel), depth * NR,
+                     <real *> (w.dst + (b.first + i) * dst_row), g.dst_x, k > 0, read, write)
         if rest.channels:
+            rest.c = b.c + (0 if depth <= KC else i * ldc)
             multiply(&src, i, end - i, rest.channels, kc, panels(filter, depth, k * KC, rest.channel), depth * NR, rest.c, ldc, k > 0, read, write)
             if last:
                 store_pixels(w, p, &rest, at, end - i)
+
+
+cdef Stream following(const Stream *rows, int64_t row, int64_t first, bint wanted, const Block *b) noexcept nogil:
+    """The stream of the next rows, from pixel `first` on, if they are wanted and the thread's."""
+    if not wanted or first >= b.end:
+        return stream(b.c, 0, 0, 1)
+    return stream(rows.at + first * row, rows.tile, rows.step, rows.tiles)
 
 
 cdef void multiply(const Rows *src, int64_t i, int64_t count, int64_t channels, int64_t kc, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate, Stream read, Stream write) noexcept nogil:
@@ -295,22 +313,6 @@ cdef void multiply(const Rows *src, int64_t i, int64_t count, int64_t channels, 
         gemm_block(False, count, channels, depth, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
     else:
         gemm_packed(False, count, channels, depth, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate)
-
-
-cdef Stream next_src(const Patches *p, const Block *b, const Rows *src, int64_t i, int64_t end, int64_t kc) noexcept nogil:
-    """The rows of src that are read after those of the pixels from i to end, or packed after those at hand."""
-    cdef int64_t ahead = b.first + (end if src.in_place else b.count + i), row = p.g.src_x * item_size(p.storage)
-    if ahead >= b.end or not src_in_rows(p):
-        return stream(b.c, 0, 0, 1)
-    return sweep(p.src + ahead * row, MR * row, divide_up(b.channels, NR), kc)
-
-
-cdef Stream next_dst(const Gather *w, const Patches *p, const Block *b, int64_t end, int64_t kc) noexcept nogil:
-    """The rows of dst that are written after those up to `end`, if the block has all of their channels."""
-    cdef int64_t row = w.g.dst_x * item_size(w.storage)
-    if not dst_in_rows(p) or b.channels < w.g.dst_x:
-        return stream(b.c, 0, 0, 1)
-    return sweep(w.dst + (b.first + end) * row, MR * row, divide_up(b.channels, NR), kc)
 
 
 cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexcept nogil:
@@ -367,9 +369,10 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         return 1
     w.panels = <int64_t *> table
     w.blocks = w.panels + pairs + 1
+    threads = useful_threads(g, threads, threads)
     plan(w, threads)
-    threads = useful_threads(g, w.blocks[pairs], threads)
-    scratch_size = patch_size(w) + (PIXELS + PAD) * (CHANNELS + PAD)
+    threads = <int> smaller(threads, w.blocks[pairs])
+    scratch_size = patch_size(w) + (PIXELS + PAD) * (w.channels + PAD)
     slab = allocate(g.groups * w.group_panels + threads * scratch_size)
     if slab == NULL:
         free(table)

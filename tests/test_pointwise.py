@@ -116,6 +116,6 @@ def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge
 def test_any_shape_is_exact_on_any_number_of_threads(n, image, channels, layout, threads):
     problem = pointwise(n=n, h=image[0], w=image[1], c=channels[0], k=channels[1], layout=layout)
     for op in DENSE:
-        operands = random_integers(op.shapes(problem), np.float32, seed=5)
+        operands = [1 + abs(operand) for operand in random_integers(op.shapes(problem), np.float32, seed=5)]
         expected = op.expect(problem, *operands)
         assert_exact(op(problem, *operands, num_threads=threads), expected, label=f"{op} {problem} {threads}")

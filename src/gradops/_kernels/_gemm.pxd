@@ -36,7 +36,7 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
-    cdef int64_t _k
+    cdef const real *end = b + depth * ldb
     cdef int i, j
     for i in range(m):
         for j in range(nv):
@@ -45,7 +45,7 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
         for i in range(m):
             for j in range(nv):
                 prefetch_to_write(c + i * ldc + j * VL)
-    for _k in range(depth):
+    while b != end:
         if fetch != NOTHING:
             prefetch_soon(one.at)
             one.at += one.step

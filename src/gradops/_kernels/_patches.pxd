@@ -59,10 +59,12 @@ cdef inline bint in_planes(const Patches *p) noexcept nogil:
             and g.dst_x == 1 and g.dst_y == g.dst_cols and has_all(p.row, g.dst_rows) and has_all(p.col, g.dst_cols))
 
 
-cdef struct Rows:                                       # an operand of a product: packed, or where it lies
+cdef struct Rows:                                       # an operand of a product, packed or in place
     const real *at
     int64_t ld, panel
     bint in_place
+    const char *lies                                    # its first row as it lies, `row` bytes apart; NULL if it lies in no rows
+    int64_t row
 
 
 cdef inline int64_t src_index(const Lane *lane, int64_t t, int64_t tap) noexcept nogil:

@@ -325,7 +325,8 @@ cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t cou
     cdef const Problem *g = p.g
     cdef int64_t size = item_size(p.storage)
     cdef Rows rows
-    rows.panel, rows.in_place = 0, src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and g.src_x * size % CROWDED
+    rows.lies, rows.row, rows.panel = NULL, 0, 0
+    rows.in_place = src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and g.src_x * size % CROWDED
     if rows.in_place:
         rows.at, rows.ld = <const real *> (p.src + (b.first * g.src_x + slot) * size), g.src_x // PAIR
     else:

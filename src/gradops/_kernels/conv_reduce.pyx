@@ -101,52 +101,70 @@ cdef struct Panel:                                      # what a thread works on
 
 cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots) noexcept nogil:
     """Patches [pixel][slot] or, where the channels of x are not contiguous, [slot][pixel]."""
-    cdef Rows rows
-    rows.at, rows.ld, rows.panel, rows.in_place = b.patch, LDS, 0, src_in_rows(p) and w.storage == REAL_STORAGE
+    cdef Rows rows = rows_of(p.src, w.g.src_x, item_size(w.storage), first, slot, src_in_rows(p))
+    rows.in_place = usable(w, &rows)
     if rows.in_place:
-        rows.at, rows.ld = <const real *> p.src + first * w.g.src_x + slot, w.g.src_x
+        rows.at, rows.ld = <const real *> rows.lies, w.g.src_x
     elif w.g.src_c == 1:
+        rows.at, rows.ld = b.patch, LDS
         pack_pixels(p, first, depth, slot, slots, b.patch, LDS)
         pair_rows(b.patch, depth, slots, LDS)
     else:
+        rows.at, rows.ld = b.patch, LDP
         pack_slots(p, first, depth, slot, slots, b.patch, LDP)
         pair_columns(b.patch, slots, depth, LDP)
     return rows
 
 
 cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth) noexcept nogil:
-    """Panels of dy. Where it lies, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
+    """Panels of dy. In place, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
     cdef int64_t channel = b.group * w.g.dst_channels + b.channel
-    cdef Rows rows
-    rows.in_place = dst_in_rows(p) and w.storage == REAL_STORAGE and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
+    cdef Rows rows = rows_of(w.dy, w.g.dst_x, item_size(w.storage), first, channel, dst_in_rows(p))
+    rows.in_place = usable(w, &rows) and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
     if rows.in_place:
-        rows.at, rows.ld, rows.panel = <const real *> w.dy + first * w.g.dst_x + channel, w.g.dst_x, NR
+        rows.at, rows.ld, rows.panel = <const real *> rows.lies, w.g.dst_x, NR
     else:
-        pack_dy(w, p, channel, b.channels, first, depth, b.dy)
         rows.at, rows.ld, rows.panel = b.dy, NR, DEPTH * NR
+        pack_dy(w, p, channel, b.channels, first, depth, b.dy)
     return rows
 
 
-cdef Stream next_rows(const Rows *rows, int64_t columns, int64_t depth, bint more, const real *c) noexcept nogil:
-    """The rows after an operand's, column by column of cache lines, if they are read next and where they lie."""
-    if not (rows.in_place and more):
+cdef Rows rows_of(const char *array, int64_t pixel_step, int64_t size, int64_t first, int64_t column, bint in_rows) noexcept nogil:
+    """An operand that begins with pixel `first` and a column of an array, neither packed nor used in place yet."""
+    cdef Rows rows
+    rows.at, rows.ld, rows.panel, rows.in_place = NULL, 0, 0, False
+    rows.lies, rows.row = array + (first * pixel_step + column) * size if in_rows else NULL, pixel_step * size
+    return rows
+
+
+cdef bint usable(const Reduce *w, const Rows *rows) noexcept nogil:
+    """Whether rows can be an operand where they lie: not for narrow tiles, which need a row again before the cache can bring it."""
+    return rows.lies != NULL and w.storage == REAL_STORAGE and MR > 6
+
+
+cdef void multiply_rows(int64_t slots, int64_t channels, int64_t depth, int64_t size, const Rows *x, const Rows *dy, real *c, bint accumulate, bint more) noexcept nogil:
+    """c (+)= x' dy. Fetches the rows after these, if there are more."""
+    gemm_block(True, slots, channels, divide_up(depth, PAIR), x.at, x.ld, dy.at, dy.ld, dy.panel, c, LDC, accumulate, READS,
+               next_rows(x, slots * size, depth, more, c), next_rows(dy, channels * size, depth, more, c))
+
+
+cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
+    """The rows after an operand's, `width` bytes each, column by column of cache lines, if they lie in rows and are needed next."""
+    if rows.lies == NULL or not more:
         return stream(c, 0, 0, 1)
-    return stream(rows.at + depth * rows.ld, LINE, rows.ld * <int64_t> sizeof(real), divide_up(columns * <int64_t> sizeof(real), LINE))
+    return stream(rows.lies + depth * rows.row, LINE, rows.row * PAIR, divide_up(width, LINE))
 
 
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c[0:slots] (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, DEPTH at a time."""
     cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
     cdef Rows x, dy
-    cdef Stream next_x, next_dy
     while first < end:
         depth = smaller(DEPTH, end - first)
         x = patch_rows(w, p, b, first, depth, pair_slot, slots)
         dy = dy_rows(w, p, b, first, depth)
         if w.g.src_c == 1:
-            next_x = next_rows(&x, slots, depth, first + depth < end, c)
-            next_dy = next_rows(&dy, b.channels, depth, first + depth < end, c)
-            gemm_block(True, slots, b.channels, divide_up(depth, PAIR), x.at, x.ld, dy.at, dy.ld, dy.panel, c, LDC, accumulate, READS, next_x, next_dy)
+            multiply_rows(slots, b.channels, depth, item_size(w.storage), &x, &dy, c, accumulate, first + depth < end)
         else:
             gemm_packed(False, slots, b.channels, divide_up(depth, PAIR), x.at, LDP, dy.at, dy.ld, dy.panel, c, LDC, accumulate)
         first += depth

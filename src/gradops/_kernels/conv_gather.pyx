@@ -2,7 +2,7 @@
 """dst[pixel, j] = sum_slot patches(src)[pixel, slot] filter[slot, j]: conv2d and conv2d_backprop_input, an implicit GEMM.
 
 In parallel: blocks of (lane pair, group, pixels, channels j); each is summed by one thread in the order of the slots.
-Packed: the filter once; patches block by block, KC slots deep. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
+Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.

@@ -26,6 +26,7 @@ cdef enum:
     CHANNELS = 512                                      # of a block, at most; twice that where their packed filter stays small
     FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 1 MiB of float32
     LEAST_PLANE = 512                                   # pixels of a plane that is used in place, at least
+    WAY = 1 << 17                                       # of the second cache: 2048 sets of 64 bytes
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
@@ -53,11 +54,17 @@ cdef Patches pair_patches(const Gather *w, int64_t pair, int64_t group) noexcept
     return patches(w.g, row_lanes(w.g) + pair // w.g.col_lanes, col_lanes(w.g) + pair % w.g.col_lanes, w.src, w.storage, group)
 
 
+cdef int64_t panel_distance(const Patches *p) noexcept nogil:
+    """Reals from panel to panel: their length, unless panels would share half of the sets of a cache of WAY bytes a way."""
+    cdef int64_t size = slots(p) * NR
+    return size + KC * NR if size * <int64_t> sizeof(real) % WAY == 0 else size
+
+
 cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
     """Reals of the packed filter of one group and lane pair: [KC block][channel][LD] or [panel][slot][NR]."""
     if w.channel_rows:
         return divide_up(slots(p), KC) * w.g.dst_channels * LD
-    return divide_up(w.g.dst_channels, NR) * NR * slots(p)
+    return divide_up(w.g.dst_channels, NR) * panel_distance(p)
 
 
 cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
@@ -130,7 +137,7 @@ cdef void pack_filter(const Gather *w, int64_t pair, int64_t group, int64_t inde
     cdef real *dst = w.filter_panels + group * w.group_panels + w.panels[pair]
     cdef const char *tap
     if not w.channel_rows:
-        dst += channel * slots(&p)
+        dst += channel // NR * panel_distance(&p)
         if channels < NR:
             clear(dst, NR * slots(&p))
     for i in range(p.row.taps):
@@ -234,9 +241,9 @@ cdef const real *packed_filter(const Gather *w, int64_t pair, int64_t group) noe
     return w.filter_panels + group * w.group_panels + w.panels[pair]
 
 
-cdef const real *panels(const real *filter, int64_t depth, int64_t slot, int64_t channel) noexcept nogil:
-    """The panels from a slot and a channel, a multiple of VL, on; those of all channels are `depth` slots deep."""
-    return filter + channel // NR * depth * NR + slot // PAIR * NR + channel % NR
+cdef const real *panels(const real *filter, int64_t distance, int64_t slot, int64_t channel) noexcept nogil:
+    """The panels from a slot and a channel, a multiple of VL, on."""
+    return filter + channel // NR * distance + slot // PAIR * NR + channel % NR
 
 
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
@@ -276,6 +283,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     cdef int64_t dst_row = g.dst_x * item_size(w.storage), src_row = g.src_x * item_size(w.storage)
     cdef bint last = (k + 1) * KC >= depth, dst_follows = dst_in_rows(p) and b.channels == g.dst_x, src_follows = src_in_rows(p) and k == 0
     cdef int64_t whole = b.channels // VL * VL if dst_follows and w.storage == REAL_STORAGE else 0
+    cdef int64_t distance = panel_distance(p)
     cdef const real *filter = packed_filter(w, pair, b.group)
     cdef Rows src = pixel_rows(p, b, k * KC, kc)
     cdef Block rest = b[0]
@@ -288,11 +296,11 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         read = following(&next_src, src_row, b.first + (end if src.in_place else b.count + i), src_follows, b)
         write = following(&next_dst, dst_row, b.first + end, dst_follows and (k == 0 if whole else last), b)
         if whole:
-            multiply(&src, i, end - i, whole, kc, panels(filter, depth, k * KC, b.channel), depth * NR,
+            multiply(&src, i, end - i, whole, kc, panels(filter, distance, k * KC, b.channel), distance,
                      <real *> (w.dst + (b.first + i) * dst_row), g.dst_x, k > 0, read, write)
         if rest.channels:
             rest.c = b.c + (0 if depth <= KC else i * ldc)
-            multiply(&src, i, end - i, rest.channels, kc, panels(filter, depth, k * KC, rest.channel), depth * NR, rest.c, ldc, k > 0, read, write)
+            multiply(&src, i, end - i, rest.channels, kc, panels(filter, distance, k * KC, rest.channel), distance, rest.c, ldc, k > 0, read, write)
             if last:
                 store_pixels(w, p, &rest, at, end - i)
 

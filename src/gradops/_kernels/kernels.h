@@ -8,6 +8,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 #if defined(__F16C__) || defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
@@ -92,6 +95,13 @@ static __attribute__((noinline)) void transpose(const real *src, int64_t src_ld,
         for (int i = 0; i < VL; i++) rows[i] = next[i];
     }
     for (int i = 0; i < VL; i++, dst += dst_ld) store(dst, rows[i]);
+}
+
+/* Asks for huge pages, as NumPy does for its arrays. A hint: what fails is ignored. */
+static inline void use_huge_pages(void *memory, size_t size) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    (void)madvise(memory, size, MADV_HUGEPAGE);
+#endif
 }
 
 /* sum + a b. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two products are added,

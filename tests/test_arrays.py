@@ -174,7 +174,9 @@ def test_allocated_arrays_are_aligned_writeable_and_of_the_asked_shape(make, dty
 
 
 @pytest.mark.parametrize("make", [empty, zeros])
-@pytest.mark.parametrize("shape", [(2**61,), (2**60, 2), (2**40, 2**40), (2**40, 2**40, 0), (2**63 - 1,), (2**46,)])
+@pytest.mark.parametrize(
+    "shape", [(2**61,), (2**60, 2), (2**40, 2**40), (2**40, 2**40, 0), (0, 2**40, 2**40), (2**63 - 1,), (2**46,)]
+)
 def test_more_than_can_be_allocated_is_a_memory_error(make, shape):
     with pytest.raises(MemoryError):
         make(shape, np.dtype(np.float64))

@@ -3,12 +3,12 @@
 import ctypes
 import mmap
 import sys
-from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import exact_case
 
 from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_integers, random_normal
 
@@ -42,15 +42,9 @@ CASES = [
 ]
 
 
-@cache
-def integers(op, problem):
-    operands = random_integers(op.shapes(problem), np.float64, seed=5)
-    return operands, op.expect(problem, *operands)
-
-
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_small_integers_give_exact_results(op, problem, level):
-    operands, expected = integers(op, problem)
+    operands, expected = exact_case(op, problem)
     for dtype in ("float32", "float64"):
         for threads in (1, 3):
             got = op(problem, *(operand.astype(dtype) for operand in operands), num_threads=threads)

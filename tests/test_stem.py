@@ -1,11 +1,10 @@
 """The stem kernel: on every shape that it accepts it computes what the definition says."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from problems import exact_case
 
 from gradops._algorithms import LEAST_STEM_COLUMNS, MOST_STEM_CHANNELS
 from gradops.testing import (
@@ -45,19 +44,13 @@ def stem(op, problem, *operands, **options):
         return op(problem, *operands, **options)
 
 
-@cache
-def integers(op, problem):
-    operands = random_integers(op.shapes(problem), np.float64, seed=5)
-    return operands, op.expect(problem, *operands)
-
-
 def test_there_are_cases_of_both_ops():
     assert {case.values[0] for case in CASES} == set(GATHERS) and len(CASES) >= 20
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_small_integers_give_exact_results(op, problem, level):
-    operands, expected = integers(op, problem)
+    operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:
         got = stem(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
         assert got.dtype == dtype_named(dtype)

@@ -1,11 +1,10 @@
 """Winograd's F(2x2, 3x3): on every shape that it accepts it computes what the definition says, and infinities spread no further."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import exact_case
 
 from gradops._algorithms import ALGORITHMS, LEAST_CHANNELS
 from gradops.testing import (
@@ -49,15 +48,9 @@ def by_the_scale(expected):
     return expected._replace(absolute=np.full_like(expected.absolute, expected.absolute.max(initial=0)))
 
 
-@cache
-def integers(op, problem):
-    operands = random_integers(op.shapes(problem), np.float64, seed=5)
-    return operands, op.expect(problem, *operands)
-
-
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_small_integers_give_exact_results(op, problem, level):
-    operands, expected = integers(op, problem)
+    operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:
         got = winograd(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
         assert got.dtype == dtype_named(dtype)
@@ -87,7 +80,7 @@ def test_every_channel_count(op, dtype, layout, level):
     for channels in (*range(1, 20), 31, 32, 33, 63, 64, 65, 127, 128, 129):
         for c, k in ((channels, 5), (3, channels), (channels, channels)):
             problem = Problem(h=4, w=5, c=c, k=k, padding="SAME", layout=layout)
-            operands, expected = integers(op, problem)
+            operands, expected = exact_case(op, problem)
             got = winograd(op, problem, *(operand.astype(dtype) for operand in operands))
             assert_exact(got, expected, label=f"{op} {problem} {dtype}")
 
@@ -148,7 +141,7 @@ def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channe
 def test_another_algorithm_is_forced_only_where_it_accepts():
     problem = Problem(h=5, w=5, c=4, k=4, r=2, s=2)
     (op, *_) = DENSE
-    operands, expected = integers(op, problem)
+    operands, expected = exact_case(op, problem)
     assert_exact(winograd(op, problem, *(operand.astype(np.float32) for operand in operands)), expected)
 
 

@@ -103,7 +103,9 @@ def stem_of(algorithm: str, work: str, storage: int) -> str:
 
 
 _STEMS = {
-    (algorithm, work): tuple(f"{algorithm}_{work}_{real}" for real in ("f32", narrow, "f32", "f64"))
-    for algorithm, narrow in zip(ALGORITHMS, ("bf16", "f32", "f32", "f32"), strict=True)
+    (algorithm, work): tuple(
+        f"{algorithm}_{work}_{real}" for real in ("f32", "bf16" if algorithm == "conv" else "f32", "f32", "f64")
+    )
+    for algorithm in ALGORITHMS
     for work in ("gather", "reduce")
 }

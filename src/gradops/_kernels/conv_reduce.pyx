@@ -55,7 +55,7 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.channels = CHANNELS
     blocks = g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels)
     w.spans = larger(smaller(divide_up(MIN_BLOCKS, blocks), g.images * g.dst_rows * g.dst_cols // MIN_SPAN), 1)
-    while w.spans * g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels) < BLOCKS * threads:
+    while threads > 1 and w.spans * g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels) < BLOCKS * threads:
         if w.slots // w.slot_blocks >= 4 * MR:
             w.slot_blocks *= 2
         elif w.channels > NR:
@@ -231,8 +231,9 @@ cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept no
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef int64_t partials
+    threads = useful_threads(w.g, threads, threads)
     plan(w, threads)
-    threads = useful_threads(w.g, w.spans * w.g.groups * w.slot_blocks * w.channel_blocks, threads)
+    threads = <int> smaller(threads, w.spans * w.g.groups * w.slot_blocks * w.channel_blocks)
     partials = padded(w.spans * filter_size(w)) if w.spans > 1 else 0
     w.partials = allocate(partials + threads * SCRATCH)
     if w.partials == NULL:

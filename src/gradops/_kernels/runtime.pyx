@@ -63,7 +63,7 @@ def max_threads():
 
 
 def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int64_t most):
-    """An uninitialised array at a multiple of `alignment` bytes; None if it would have more than `most` bytes or MOST_DIMENSIONS."""
+    """An uninitialised array at a multiple of `alignment` bytes; None if it would be empty or have more than `most` bytes or MOST_DIMENSIONS."""
     cdef cnp.npy_intp dims[MOST_DIMENSIONS]
     cdef cnp.npy_intp size = dtype.itemsize
     cdef int i, count = <int> len(shape)
@@ -73,7 +73,7 @@ def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int
         return None
     for i in range(count):
         dims[i] = shape[i]
-        if dims[i] and size > most // dims[i]:
+        if dims[i] == 0 or size > most // dims[i]:
             return None
         size *= dims[i]
     size += alignment

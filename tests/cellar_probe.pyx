@@ -51,6 +51,10 @@ def copy(src, int64_t n, dst):
     _storage.copy(reals_of(src), n, reals_of(dst))
 
 
+def copy_even(src, int64_t n, dst):
+    _storage.copy_even(reals_of(src), n, reals_of(dst))
+
+
 def clear(dst, int64_t n):
     _storage.clear(reals_of(dst), n)
 

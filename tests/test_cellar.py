@@ -225,6 +225,9 @@ def test_copy_and_clear_touch_exactly_their_extent(probe, storage):
         src, here = integers(start + n, storage)[start:], start + np.arange(n)
         with only(here, src, storage, ("copy", n, start)) as dst:
             probe.copy(src, n, dst[start:])
+        every = integers(start + 2 * n, storage)[start:]
+        with only(here, every[::2], storage, ("copy_even", n, start)) as dst:
+            probe.copy_even(every, n, dst[start:])
         with only(here, 0, storage, ("clear", n, start)) as dst:
             probe.clear(dst[start:], n)
 

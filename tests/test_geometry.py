@@ -222,7 +222,7 @@ def test_problem_describes_a_grouped_input_gradient():
 def test_covered_means_that_every_pixel_lies_in_a_lane(n, taps, stride, dilation, before):
     out = axis_of(n, taps, stride, dilation, "EXPLICIT", (before, 40)).out
     given_ = attributes((stride, 1), "EXPLICIT", (0, 0, before, 40, 0, 0, 0, 0), "NHWC", (dilation, 1))
-    made = plan("conv2d_backprop_input", (1, n, 1, 1), (taps, 1, 1, 1), (1, out, 1, 1), given_)
+    made = plan("conv2d_backprop_input", (1, n, 2, 1), (taps, 2, 1, 1), (1, out, 1, 1), given_)
     head, row_lanes, _ = unpacked(made.problem("conv"))
     covered = {lane.out_start + lane.out_step * t for lane in row_lanes for t in range(lane.count)}
     assert head.covered == (covered == set(range(n)))
@@ -333,3 +333,36 @@ def test_columns_of_filters_side_by_side_become_channels(op):
     assert 20 in (merged.src_x, merged.dst_x)
     for other in (head("NCHW"), head(size=14)):
         assert other.filter_cols == 4 and 5 in (other.src_channels, other.dst_channels)
+
+
+def unpacked_of(op, data_format, n, rows, cols, taps, stride=1, algorithm="conv", unpadded=False):
+    shape = (n, rows, cols, 5) if data_format == "NHWC" else (n, 5, rows, cols)
+    out = (n, -(-rows // stride), -(-cols // stride), 7)
+    out = out if data_format == "NHWC" else (n, 7, *out[1:3])
+    made = plan(
+        op, shape, (*taps, 5, 7), None if op == "conv2d" else out, attributes(stride, "SAME", (), data_format, 1)
+    )
+    return unpacked(made.problem(algorithm, unpadded))[0]
+
+
+@pytest.mark.parametrize("op", ["conv2d", "conv2d_backprop_input", "conv2d_backprop_filter"])
+def test_pixels_of_pointwise_problems_form_one_row(op):
+    flat = unpacked_of(op, "NHWC", 2, 9, 4, (1, 1))
+    assert (flat.images, flat.src_rows, flat.src_cols, flat.dst_cols) == (1, 1, 72, 72)
+    flat = unpacked_of(op, "NCHW", 2, 9, 4, (1, 1))
+    assert (flat.images, flat.src_rows, flat.src_cols, flat.dst_cols) == (2, 1, 36, 36)
+    for other in (
+        unpacked_of(op, "NHWC", 2, 9, 4, (1, 1), stride=2),
+        unpacked_of(op, "NHWC", 2, 9, 4, (1, 2)),
+        unpacked_of(op, "NHWC", 2, 9, 4, (1, 1), unpadded=True),
+    ):
+        assert other.images == 2 and 9 in (other.src_rows, other.dst_rows)
+
+
+@pytest.mark.parametrize("algorithm", ["conv", "winograd"])
+@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+def test_an_image_of_one_column_is_one_of_one_row(data_format, algorithm):
+    head = unpacked_of("conv2d", data_format, 2, 9, 1, (3, 1), algorithm=algorithm)
+    assert (head.src_rows, head.src_cols, head.filter_rows, head.filter_cols) == (1, 9, 1, 3)
+    head = unpacked_of("conv2d", data_format, 2, 9, 1, (3, 3), algorithm=algorithm)
+    assert (head.src_rows, head.src_cols, head.filter_rows, head.filter_cols) == (9, 1, 3, 3)

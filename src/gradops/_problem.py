@@ -128,18 +128,21 @@ class Plan:
 
 def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     layout = LAYOUTS[plan.data_format]
-    input_shape, cols = _merged(plan) if algorithm == "conv" else (plan.input_shape, plan.cols)
-    src, dst = (plan.output_shape, input_shape) if plan.scatters else (input_shape, plan.output_shape)
-    filter_rows, filter_cols = plan.rows.taps, cols.taps
-    out_channels = plan.output_shape[layout.c]
-    in_group, out_group = input_shape[layout.c] // plan.groups, out_channels // plan.groups
-    row_lanes = _row_lanes(plan.rows, plan.scatters, algorithm)
-    col_lanes = _col_lanes(cols, plan.scatters, algorithm)
+    view = _laid_down(_View(plan.input_shape, plan.output_shape, plan.rows, plan.cols), plan)
+    if algorithm == "conv":
+        view = _merged(view, plan)
+        view = view if unpadded else _flattened(view, plan)
+    src, dst = (view.output, view.input) if plan.scatters else (view.input, view.output)
+    filter_rows, filter_cols = view.rows.taps, view.cols.taps
+    out_channels = view.output[layout.c]
+    in_group, out_group = view.input[layout.c] // plan.groups, out_channels // plan.groups
+    row_lanes = _row_lanes(view.rows, plan.scatters, algorithm)
+    col_lanes = _col_lanes(view.cols, plan.scatters, algorithm)
     if unpadded:
         row_lanes = without_padding(row_lanes, src[layout.h])
         col_lanes = without_padding(col_lanes, src[layout.w])
     problem = Problem(
-        images=plan.input_shape[0],
+        images=src[layout.n],
         groups=plan.groups,
         src_channels=out_group if plan.scatters else in_group,
         dst_channels=in_group if plan.scatters else out_group,
@@ -164,20 +167,52 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     return struct.pack(f"={len(fields)}q", *fields)
 
 
-def _merged(plan: Plan) -> tuple[Shape, Axis]:
-    """The input's shape and its columns; where filters lie side by side, the columns of each become channels of one pixel.
+class _View(NamedTuple):
+    """Shapes and axes as a kernel sees them: others may fit the same memory and the same sums."""
 
-    So a layer that cuts an image into patches reads or writes each row of a patch at once. It is the same memory.
+    input: Shape
+    output: Shape
+    rows: Axis
+    cols: Axis
+
+
+def _laid_down(view: _View, plan: Plan) -> _View:
+    """An image of one column becomes one of one row: kernels work along rows."""
+    cols = view.cols
+    if not cols.size == cols.out == cols.taps == 1 or cols.before:
+        return view
+    layout = LAYOUTS[plan.data_format]
+    before, after = (
+        layout.arranged(shape[layout.n], 1, shape[layout.h], shape[layout.c]) for shape in (view.input, view.output)
+    )
+    return _View(before, after, Axis(1, 1, 1, 1, 0, 1), view.rows)
+
+
+def _merged(view: _View, plan: Plan) -> _View:
+    """Where filters lie side by side, the columns of each become channels of one pixel.
+
+    So a layer that cuts an image into patches reads or writes each row of a patch at once.
     """
-    layout, cols = LAYOUTS[plan.data_format], plan.cols
+    cols = view.cols
     side_by_side = (
         cols.taps == cols.stride and cols.dilation == 1 and cols.before == 0 and cols.size == cols.out * cols.stride
     )
     if not side_by_side or plan.data_format != "NHWC" or plan.groups > 1:
-        return plan.input_shape, cols
-    channels = plan.input_shape[layout.c] * cols.stride
-    shape = layout.arranged(plan.input_shape[layout.n], plan.input_shape[layout.h], cols.out, channels)
-    return shape, Axis(cols.out, 1, 1, 1, 0, cols.out)
+        return view
+    n, h, _, c = view.input
+    return view._replace(input=(n, h, cols.out, c * cols.stride), cols=Axis(cols.out, 1, 1, 1, 0, cols.out))
+
+
+def _flattened(view: _View, plan: Plan) -> _View:
+    """Where one tap reads every pixel, an image becomes one row, or all images do where channels come last: nothing is beside or below."""
+    if not all(axis.taps == axis.stride == 1 and axis.size == axis.out for axis in (view.rows, view.cols)):
+        return view
+    layout = LAYOUTS[plan.data_format]
+    images, pixels = view.input[layout.n], view.rows.size * view.cols.size
+    if plan.data_format == "NHWC":
+        images, pixels = 1, images * pixels
+    before, after = (layout.arranged(images, 1, pixels, shape[layout.c]) for shape in (view.input, view.output))
+    return _View(before, after, Axis(1, 1, 1, 1, 0, 1), Axis(pixels, 1, 1, 1, 0, pixels))
 
 
 def _strides(prefix: str, shape: Shape, layout: Layout) -> dict[str, int]:

@@ -52,11 +52,16 @@ cdef inline bint has_all(const Lane *lane, int64_t size) noexcept nogil:
     return lane.count == size and lane.out_start == 0 and lane.out_step == 1
 
 
-cdef inline bint in_planes(const Patches *p) noexcept nogil:
-    """Whether one tap reads every pixel, and the pixels of a channel of src, and of dst, are contiguous."""
+cdef inline bint src_in_planes(const Patches *p) noexcept nogil:
+    """Whether one tap reads every pixel, and the pixels of a channel of src are contiguous."""
     cdef const Problem *g = p.g
-    return (g.src_x == 1 and g.src_y == g.src_cols and reads_all(p.row, g.src_rows) and reads_all(p.col, g.src_cols)
-            and g.dst_x == 1 and g.dst_y == g.dst_cols and has_all(p.row, g.dst_rows) and has_all(p.col, g.dst_cols))
+    return g.src_x == 1 and g.src_y == g.src_cols and reads_all(p.row, g.src_rows) and reads_all(p.col, g.src_cols)
+
+
+cdef inline bint dst_in_planes(const Patches *p) noexcept nogil:
+    """Whether successive pixels of a channel of dst are contiguous."""
+    cdef const Problem *g = p.g
+    return g.dst_x == 1 and g.dst_y == g.dst_cols and has_all(p.row, g.dst_rows) and has_all(p.col, g.dst_cols)
 
 
 cdef struct Rows:                                       # an operand of a product, packed or in place

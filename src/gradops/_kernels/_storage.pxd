@@ -19,6 +19,7 @@ cdef extern from "kernels.h" nogil:
     void prefetch_to_write(const void *p)
     void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)
     void copy(const real *src, int64_t n, real *dst)
+    void copy_even(const real *src, int64_t n, real *dst)
     void clear(real *dst, int64_t n)
     bint all_finite(const real *src, int64_t n)
     void widen_float16s(const uint16_t *src, int64_t n, float *dst)
@@ -61,7 +62,9 @@ cdef inline void narrow(int storage, const real *src, int64_t n, char *dst) noex
 cdef inline void widen_strided(int storage, const char *src, int64_t step, int64_t n, real *dst) noexcept nogil:
     """dst[i] = src[i step] for i < n."""
     cdef int64_t i
-    if storage >= FLOAT32:
+    if storage >= FLOAT32 and step == 2:
+        copy_even(<const real *> src, n, dst)
+    elif storage >= FLOAT32:
         for i in range(n):
             dst[i] = (<const real *> src)[i * step]
     else:

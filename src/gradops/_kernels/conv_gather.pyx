@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, in_planes, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_rows
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
@@ -23,8 +23,8 @@ cnp.import_array()
 cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
     SPAN = 8                                            # times as many pixels a block has at most
-    CHANNELS = 512                                      # of a block, at most; twice that where their packed filter stays small
-    FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 1 MiB of float32
+    CHANNELS = 1024                                     # of a block, at most; in pixel rows twice that where their packed filter stays small
+    FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 2 MiB of float32
     LEAST_PLANE = 512                                   # pixels of a plane that is used in place, at least
     WAY = 1 << 17                                       # of the second cache: 2048 sets of 64 bytes
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
@@ -69,7 +69,7 @@ cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
 
 cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
     """Whether channels' planes are operand and result as they lie: not if they are small, since others' pixels would fill the last vector."""
-    return w.channel_rows and w.storage == REAL_STORAGE and in_planes(p) and w.g.src_c >= LEAST_PLANE and w.g.src_c * <int64_t> sizeof(real) % (2 * CROWDED)
+    return w.channel_rows and w.storage == REAL_STORAGE and src_in_planes(p) and dst_in_planes(p) and w.g.src_c >= LEAST_PLANE and w.g.src_c * <int64_t> sizeof(real) % (2 * CROWDED)
 
 
 cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
@@ -105,7 +105,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
-    w.channels = 2 * CHANNELS if w.g.filter_rows * w.g.filter_cols * w.g.src_channels * 2 * CHANNELS <= FILTER else CHANNELS
+    w.channels = CHANNELS if w.channel_rows or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
     plan_blocks(w)
     while threads > 1 and w.blocks[pairs] < BLOCKS * threads:
@@ -344,8 +344,18 @@ cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t cou
     return rows
 
 
+cdef int64_t most_slots(const Gather *w) noexcept nogil:
+    """Slots of a lane pair, at most."""
+    return w.g.filter_rows * w.g.filter_cols * w.g.src_channels
+
+
 cdef int64_t patch_size(const Gather *w) noexcept nogil:
     return KC * LDP if w.channel_rows else PIXELS * LD
+
+
+cdef int64_t result_size(const Gather *w) noexcept nogil:
+    """Reals of c: all that is computed at a time where sums of several passes meet in it, else the rows of a register tile."""
+    return (PIXELS + PAD if w.channel_rows or most_slots(w) > KC else MR) * (w.channels + PAD)
 
 
 cdef void pack_filters(const Gather *w, int threads) noexcept nogil:
@@ -381,7 +391,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     threads = useful_threads(g, threads, threads)
     plan(w, threads)
     threads = <int> smaller(threads, w.blocks[pairs])
-    scratch_size = patch_size(w) + (PIXELS + PAD) * (w.channels + PAD)
+    scratch_size = padded(patch_size(w) + result_size(w))
     slab = allocate(g.groups * w.group_panels + threads * scratch_size)
     if slab == NULL:
         free(table)

@@ -2,8 +2,9 @@
 """dw[slot, k] = sum_pixel patches(x)[pixel, slot] dy[pixel, k]: conv2d_backprop_filter, an implicit GEMM that reduces over pixels.
 
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
-the partials are added in order. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie; patches pixel by
-pixel where the channels of x are contiguous, else slot by slot.
+the partials are added in order. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie. Where channels are
+contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the other is turned;
+if that is the patches, what is summed is dw turned.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1; dw is [slots][groups][k].
@@ -13,26 +14,28 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 cimport numpy as cnp
-from _gemm cimport READS, Stream, stream, gemm_block, gemm_packed
+from _gemm cimport READS, Stream, stream, gemm_block
 from _partials cimport add_all_partials
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, src_in_rows
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded
-from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
+from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows, prefetch_soon
 
 cnp.import_array()
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time
     SLOTS = 252                                         # of a block, at most
-    LDP = DEPTH + 16                                    # distance of packed slots
     CHANNELS = 256                                      # of a block, at most
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks
     BLOCKS = 3                                          # of a thread: blocks shrink until there are as many
     MIN_SPAN = 1024                                     # pixels of a span, at least
-    LDS = SLOTS + 16                                    # distance of packed pixels; not a power of two, which crowds a few cache sets
-    LDC = CHANNELS + 16                                 # distance of rows of the block
-    SCRATCH = DEPTH * LDS + DEPTH * CHANNELS + SLOTS * LDC
+    WIDEST_WINDOW = 64                                  # slots of a window's row that is read in place, at most
+    SHORTEST_ROW = 16                                   # pixels of a row that is summed by itself, at least
+    LEAST_PLANE = 128                                   # pixels of a plane that is read by itself, at least
+    CROWDED = 2048                                      # rows at multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
+    LD = DEPTH + 16                                     # distance of all packed rows: not a power of two, which crowds a few cache sets
+    SCRATCH = (3 * DEPTH + NR) * LD                     # patches, dy and the sums, no side of which is longer than DEPTH, and a panel to be turned
 
 
 cdef struct Reduce:
@@ -43,6 +46,7 @@ cdef struct Reduce:
     char *dw
     int64_t slots, slot_blocks, channels, channel_blocks, spans
     real *partials                                      # [span][slot][group][k], where there are several spans
+    bint turned                                         # whether blocks are [k][slot]
     bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
@@ -63,6 +67,12 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
         else:
             break
     w.channel_blocks = divide_up(g.dst_channels, w.channels)
+    w.turned = g.src_c != 1 and g.dst_channels > w.slots and whole(g)
+
+
+cdef bint whole(const Problem *g) noexcept nogil:
+    """Whether the only lane pair has all taps."""
+    return g.row_lanes * g.col_lanes == 1 and row_lanes(g).taps == g.filter_rows and col_lanes(g).taps == g.filter_cols
 
 
 cdef int64_t filter_size(const Reduce *w) noexcept nogil:
@@ -97,22 +107,19 @@ cdef struct Panel:                                      # what a thread works on
     real *patch
     real *dy
     real *c
+    real *turn
 
 
 cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots) noexcept nogil:
-    """Patches [pixel][slot] or, where the channels of x are not contiguous, [slot][pixel]."""
+    """Patches as [pixel][slot]."""
     cdef Rows rows = rows_of(p.src, w.g.src_x, item_size(w.storage), first, slot, src_in_rows(p))
     rows.in_place = usable(w, &rows)
     if rows.in_place:
         rows.at, rows.ld = <const real *> rows.lies, w.g.src_x
-    elif w.g.src_c == 1:
-        rows.at, rows.ld = b.patch, LDS
-        pack_pixels(p, first, depth, slot, slots, b.patch, LDS)
-        pair_rows(b.patch, depth, slots, LDS)
     else:
-        rows.at, rows.ld = b.patch, LDP
-        pack_slots(p, first, depth, slot, slots, b.patch, LDP)
-        pair_columns(b.patch, slots, depth, LDP)
+        rows.at, rows.ld = b.patch, LD
+        pack_pixels(p, first, depth, slot, slots, b.patch, LD)
+        pair_rows(b.patch, depth, slots, LD)
     return rows
 
 
@@ -142,10 +149,9 @@ cdef bint usable(const Reduce *w, const Rows *rows) noexcept nogil:
     return rows.lies != NULL and w.storage == REAL_STORAGE and MR > 6
 
 
-cdef void multiply_rows(int64_t slots, int64_t channels, int64_t depth, int64_t size, const Rows *x, const Rows *dy, real *c, bint accumulate, bint more) noexcept nogil:
-    """c (+)= x' dy. Fetches the rows after these, if there are more."""
-    gemm_block(True, slots, channels, divide_up(depth, PAIR), x.at, x.ld, dy.at, dy.ld, dy.panel, c, LDC, accumulate, READS,
-               next_rows(x, slots * size, depth, more, c), next_rows(dy, channels * size, depth, more, c))
+cdef void multiply_rows(int64_t slots, int64_t channels, int64_t depth, const real *x, int64_t ldx, const Rows *dy, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
+    """c (+)= x' dy, fetching what is needed next."""
+    gemm_block(True, slots, channels, divide_up(depth, PAIR), x, ldx, dy.at, dy.ld, dy.panel, c, LD, accumulate, READS, one, two)
 
 
 cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
@@ -155,18 +161,187 @@ cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more,
     return stream(rows.lies + depth * rows.row, LINE, rows.row * PAIR, divide_up(width, LINE))
 
 
-cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
-    """c[0:slots] (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, DEPTH at a time."""
-    cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
-    cdef Rows x, dy
+cdef Rows planes_of(const char *array, int64_t image_step, int64_t size, int64_t plane, int64_t first, int64_t channel, bint in_planes) noexcept nogil:
+    """An operand of channels that begins with pixel `first` of all images, neither packed nor used in place yet."""
+    cdef Rows rows
+    rows.at, rows.ld, rows.panel, rows.in_place = NULL, 0, 0, False
+    rows.lies, rows.row = array + (first // plane * image_step + channel * plane + first % plane) * size if in_planes else NULL, plane * size
+    return rows
+
+
+cdef Rows patch_planes(const Reduce *w, const Patches *p, int64_t first, int64_t slot) noexcept nogil:
+    return planes_of(p.src, w.g.src_n, item_size(w.storage), w.g.src_c, first, slot, src_in_planes(p) and planes(w, p))
+
+
+cdef Rows dy_planes(const Reduce *w, const Patches *p, const Panel *b, int64_t first) noexcept nogil:
+    return planes_of(w.dy, w.g.dst_n, item_size(w.storage), w.g.dst_c, first, b.group * w.g.dst_channels + b.channel, planes(w, p))
+
+
+cdef bint planes(const Reduce *w, const Patches *p) noexcept nogil:
+    """Whether channels of dy are planes large enough to be multiplied by themselves."""
+    return dst_in_planes(p) and w.g.dst_c >= LEAST_PLANE
+
+
+cdef int64_t plane_part(const Reduce *w, int64_t first) noexcept nogil:
+    """Pixels from `first` to the end of its part of a plane, which falls into even parts of at most DEPTH."""
+    cdef int64_t size = w.g.dst_c, most = divide_up(size, divide_up(size, DEPTH)), at = first % size
+    return smaller(most - at % most, size - at)
+
+
+cdef void rows_by_channel(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, Rows *rows) noexcept nogil:
+    """The operand with more columns, as [column][pixel]."""
+    rows.in_place = usable(w, rows) and rows.row % CROWDED
+    if rows.in_place:
+        rows.at, rows.ld = <const real *> rows.lies, rows.row // <int64_t> sizeof(real)
+        return
+    rows.ld = LD
+    if w.turned:
+        rows.at = b.dy
+        copy_dy(w, p, b, first, depth)
+        pair_columns(b.dy, b.channels, depth, LD)
+    else:
+        rows.at = b.patch
+        pack_slots(p, first, depth, slot, slots, b.patch, LD)
+        pair_columns(b.patch, slots, depth, LD)
+
+
+cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, Rows *rows) noexcept nogil:
+    """The operand with fewer columns, as panels [pixel][NR], zero beyond the columns."""
+    cdef int64_t panel
+    rows.ld, rows.panel = NR, DEPTH * NR
+    if not w.turned:
+        rows.at = b.dy
+        pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, first, depth, b.dy)
+        return
+    rows.at = b.patch
+    for panel in range(divide_up(slots, NR)):
+        turn_panel(w, p, b, first, depth, slot + panel * NR, smaller(slots - panel * NR, NR), rows.lies + panel * NR * rows.row if rows.lies != NULL else NULL, rows.row, b.patch + panel * DEPTH * NR)
+
+
+cdef void turn_panel(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, const char *lies, int64_t row, real *dst) noexcept nogil:
+    """dst[i][j] = the value of pixel first + i at slot + j, from where it lies in planes or by way of rows of pixels."""
+    cdef int64_t j
+    if lies != NULL and slots == NR:
+        widen_block(w.storage, lies, 1, row // item_size(w.storage), depth, NR, dst, NR)
+    else:
+        pack_slots(p, first, depth, slot, slots, b.turn, LD)
+        for j in range(slots, NR):
+            clear(b.turn + j * LD, depth)
+        widen_block(REAL_STORAGE, <const char *> b.turn, 1, LD, depth, NR, dst, NR)
+    pair_rows(dst, depth, NR, NR)
+
+
+cdef void copy_dy(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t count) noexcept nogil:
+    """b.dy[k][i] = dy[pixel first + i, k] for the channels k of the block."""
+    cdef int64_t done = 0, take
+    cdef Pixel at = pixel(p, first)
+    while done < count:
+        take = smaller(p.col.count - at.v, count - done)
+        widen_block(w.storage, w.dy + dy_index(w, p, &at, b.group * w.g.dst_channels + b.channel) * item_size(w.storage), w.g.dst_c, w.g.dst_x,
+                    b.channels, take, b.dy + done, LD)
+        advance(p, &at, take)
+        done += take
+
+
+cdef Stream next_plane_rows(const Rows *now, const Rows *next, int64_t columns, int64_t depth, bint more, const real *c) noexcept nogil:
+    """The pixels that an operand's planes have next. Few planes are fetched at once, since a tile has as many steps as pixels."""
+    cdef int64_t lines = divide_up(depth * now.row, now.row * (LINE // <int64_t> sizeof(real))), i, j
+    if now.lies == NULL or not more:
+        return stream(c, 0, 0, 1)
+    if 4 * columns >= 3 * depth:
+        return stream(next.lies, LINE, next.row, lines)
+    for i in range(columns):
+        for j in range(lines):
+            prefetch_soon(next.lies + i * next.row + j * LINE)
+    return stream(c, 0, 0, 1)
+
+
+cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, real *c, bint accumulate, bint more) noexcept nogil:
+    """c (+)= x' dy or, turned, dy' x. Fetches the pixels after these, if there are more."""
+    cdef Rows x = patch_planes(w, p, first, slot), dy = dy_planes(w, p, b, first), next_x, next_dy
+    cdef Rows *tall = &dy if w.turned else &x
+    cdef Rows *flat = &x if w.turned else &dy
+    cdef int64_t rows = b.channels if w.turned else slots, columns = slots if w.turned else b.channels
+    rows_by_channel(w, p, b, first, depth, slot, slots, tall)
+    turned_panels(w, p, b, first, depth, slot, slots, flat)
+    next_x, next_dy = patch_planes(w, p, first + depth, slot), dy_planes(w, p, b, first + depth)
+    gemm_block(False, rows, columns, divide_up(depth, PAIR), tall.at, tall.ld, flat.at, NR, flat.panel, c, LD, accumulate, READS,
+               next_plane_rows(&x, &next_x, slots, depth, more, c), next_plane_rows(&dy, &next_dy, b.channels, depth, more, c))
+
+
+cdef int64_t line_size(const Patches *p, int64_t depth) noexcept nogil:
+    """Reals of the line in which the windows of `depth` pixels lie."""
+    return ((depth - 1) * p.col.src_unit * p.col.z_step + p.col.taps) * p.g.src_channels
+
+
+cdef bint by_lines(const Patches *p) noexcept nogil:
+    """Whether windows of a row of pixels are read from one line: where they are narrow and the row is long."""
+    cdef int64_t width = p.col.taps * p.g.src_channels
+    return p.runs and PAIR == 1 and width <= WIDEST_WINDOW and p.col.count >= SHORTEST_ROW and not src_in_rows(p) and p.row.taps * line_size(p, smaller(p.col.count, DEPTH)) <= DEPTH * LD
+
+
+cdef void pack_lines(const Patches *p, const Pixel *at, int64_t depth, real *lines) noexcept nogil:
+    """The lines of all filter rows, one after the other."""
+    cdef const Problem *g = p.g
+    cdef int64_t size = line_size(p, depth), i, y
+    for i in range(p.row.taps):
+        y = src_index(p.row, at.u, i)
+        if 0 <= y < g.src_rows:
+            pack_run(p, p.src + (at.n * g.src_n + y * g.src_y) * item_size(p.storage), src_index(p.col, at.v, 0) * g.src_channels, size,
+                     g.src_cols * g.src_channels, lines + i * size)
+
+
+cdef void reduce_lines(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
+    """reduce_run row by row of pixels: its windows overlap in a line of x, a stride of pixels apart, so nothing is copied per tap."""
+    cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth, panel
+    cdef Pixel at = pixel(p, first)
+    cdef Rows dy
+    if not accumulate:
+        clear(c, slots * LD)
     while first < end:
-        depth = smaller(DEPTH, end - first)
-        x = patch_rows(w, p, b, first, depth, pair_slot, slots)
+        depth = smaller(smaller(p.col.count - at.v, end - first), DEPTH)
         dy = dy_rows(w, p, b, first, depth)
+        pack_lines(p, &at, depth, b.patch)
+        for panel in range(divide_up(b.channels, NR)):
+            multiply_lines(w, p, b, &at, depth, panel, pair_slot, slots, &dy, c, first + depth < end)
+        advance(p, &at, depth)
+        first += depth
+
+
+cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, const Pixel *at, int64_t depth, int64_t panel, int64_t pair_slot, int64_t slots, const Rows *dy, real *c, bint more) noexcept nogil:
+    """Adds the products of one panel of dy, which stays in the cache, and all lines. Fetches the next pixels of the panel, a cache line of each with each filter row."""
+    cdef int64_t cs = w.g.src_channels, width = p.col.taps * cs, step = p.col.src_unit * p.col.z_step * cs, size = line_size(p, depth), i, low, high
+    cdef Rows columns = dy[0]
+    cdef Stream none = stream(c, 0, 0, 1), next
+    columns.at = dy.at + panel * dy.panel
+    for i in range(p.row.taps):
+        low, high = larger(i * width, pair_slot), smaller((i + 1) * width, pair_slot + slots)
+        if low < high and 0 <= src_index(p.row, at.u, i) < w.g.src_rows:
+            next = none
+            if dy.lies != NULL and more and i * LINE < NR * item_size(w.storage):
+                next = stream(dy.lies + depth * dy.row + panel * NR * item_size(w.storage) + i * LINE, 0, dy.row, 1)
+            multiply_rows(high - low, smaller(b.channels - panel * NR, NR), depth, b.patch + i * size + low - i * width, step, &columns,
+                          c + (low - pair_slot) * LD + panel * NR, True, next, none)
+
+
+cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
+    """c (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, at most DEPTH at a time."""
+    cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
+    cdef bint more
+    cdef Rows x, dy
+    if by_lines(p):
+        reduce_lines(w, p, b, pair_slot, slots, c, accumulate)
+        return
+    while first < end:
+        depth = smaller(plane_part(w, first) if w.g.src_c != 1 and planes(w, p) else DEPTH, end - first)
         if w.g.src_c == 1:
-            multiply_rows(slots, b.channels, depth, item_size(w.storage), &x, &dy, c, accumulate, first + depth < end)
+            x = patch_rows(w, p, b, first, depth, pair_slot, slots)
+            dy = dy_rows(w, p, b, first, depth)
+            more = first + depth < end
+            multiply_rows(slots, b.channels, depth, x.at, x.ld, &dy, c, accumulate,
+                          next_rows(&x, slots * item_size(w.storage), depth, more, c), next_rows(&dy, b.channels * item_size(w.storage), depth, more, c))
         else:
-            gemm_packed(False, slots, b.channels, divide_up(depth, PAIR), x.at, LDP, dy.at, dy.ld, dy.panel, c, LDC, accumulate)
+            multiply_planes(w, p, b, first, depth, pair_slot, slots, c, accumulate, first + depth < end)
         first += depth
         accumulate = True
 
@@ -178,25 +353,23 @@ cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcep
         begin = ((p.row.filter_start + i) * w.g.filter_cols + p.col.filter_start) * cs
         low, high = larger(begin, b.slot), smaller(begin + width, b.slot + b.slots)
         if low < high:
-            reduce_run(w, p, b, i * width + low - begin, high - low, b.c + (low - b.slot) * LDC, True)
+            reduce_run(w, p, b, i * width + low - begin, high - low, b.c + (low - b.slot) * LD, True)
 
 
 cdef void store_block(const Reduce *w, const Panel *b) noexcept nogil:
     """Writes a block to the result or, of several spans, to its partial."""
     cdef int64_t row = w.g.groups * w.g.dst_channels, at = b.slot * row + b.group * w.g.dst_channels + b.channel, i
-    if w.spans > 1:
-        narrow_block(REAL_STORAGE, b.c, LDC, b.slots, b.channels, <char *> (w.partials + b.span * filter_size(w) + at), row, 1)
-        return
-    narrow_block(w.storage, b.c, LDC, b.slots, b.channels, w.dw + at * item_size(w.storage), row, 1)
-    for i in range(b.slots):
-        if not all_finite(b.c + i * LDC, b.channels):
+    cdef int64_t rows = b.channels if w.turned else b.slots, columns = b.slots if w.turned else b.channels
+    cdef char *dw = w.dw + at * item_size(w.storage) if w.spans == 1 else <char *> (w.partials + b.span * filter_size(w) + at)
+    narrow_block(w.storage if w.spans == 1 else REAL_STORAGE, b.c, LD, rows, columns, dw, 1 if w.turned else row, row if w.turned else 1)
+    for i in range(rows if w.spans == 1 else 0):
+        if not all_finite(b.c + i * LD, columns):
             w.finite[0] = False
 
 
 cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
     """One block of dw, summed over one span of pixels."""
     cdef int64_t slot_block = index % w.slot_blocks, i, pairs = w.g.row_lanes * w.g.col_lanes
-    cdef bint whole = pairs == 1 and row_lanes(w.g).taps == w.g.filter_rows and col_lanes(w.g).taps == w.g.filter_cols
     cdef Patches p
     cdef Panel b
     index = index // w.slot_blocks
@@ -206,12 +379,12 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.group = index // w.channel_blocks % w.g.groups
     b.span = index // w.channel_blocks // w.g.groups
-    b.patch, b.dy, b.c = scratch, scratch + DEPTH * LDS, scratch + DEPTH * LDS + DEPTH * CHANNELS
-    if not whole:
-        clear(b.c, SLOTS * LDC)
+    b.patch, b.dy, b.c, b.turn = scratch, scratch + DEPTH * LD, scratch + 2 * DEPTH * LD, scratch + 3 * DEPTH * LD
+    if not whole(w.g):
+        clear(b.c, SLOTS * LD)
     for i in range(pairs):
         p = patches(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes, w.x, w.storage, b.group)
-        if whole:
+        if whole(w.g):
             reduce_run(w, &p, &b, b.slot, b.slots, b.c, False)
         else:
             reduce_pair(w, &p, &b)

@@ -171,6 +171,15 @@ static inline void copy(const real *src, int64_t n, real *dst) {
     if (n) *dst = *src;
 }
 
+/* dst[i] = src[2 i] for i < n; reads nothing beyond. */
+static inline void copy_even(const real *src, int64_t n, real *dst) {
+    lane_indices even;
+    int64_t i = 0;
+    for (int j = 0; j < VL; j++) even[j] = 2 * j;
+    for (; i + VL < n; i += VL) store(dst + i, __builtin_shuffle(load(src + 2 * i), load(src + 2 * i + VL), even));
+    for (; i < n; i++) dst[i] = src[2 * i];
+}
+
 /* dst[0:n] = 0 */
 static inline void clear(real *dst, int64_t n) {
     int64_t vectors = n / VL;

@@ -1,0 +1,99 @@
+"""The gradient of a dense filter in its forms: from lines of narrow windows, from planes, turned, and summed over several spans of pixels."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from problems import exact_case
+
+from gradops.testing import (
+    OPS,
+    Problem,
+    assert_close,
+    assert_exact,
+    dtype_named,
+    forced,
+    random_integers,
+    random_normal,
+)
+
+OP = OPS["conv2d_backprop_filter"]
+PROBLEMS = [
+    Problem(n=2, h=40, w=44, c=3, k=16, r=3, s=3, strides=(2, 2), padding="SAME"),
+    Problem(n=3, h=37, w=61, c=3, k=70, r=7, s=7, strides=(2, 3), padding=(4, 1, 2, 9)),
+    Problem(n=1, h=9, w=600, c=2, k=33, r=4, s=5, padding=(9, 0, 3, 1)),  # rows longer than what is summed at a time
+    Problem(n=2, h=23, w=31, c=1, k=5, r=5, s=1, dilations=(3, 1), padding="SAME"),
+    Problem(n=2, h=29, w=27, c=20, k=40, r=11, s=3, padding="SAME"),  # several blocks of slots, cut within rows
+    Problem(n=2, h=50, w=1, c=4, k=9, r=5, s=1, strides=(2, 1), padding="SAME"),  # one column
+    Problem(n=2, h=33, w=31, c=40, k=70, r=1, s=1, strides=(2, 2)),
+    Problem(n=2, h=33, w=31, c=5, k=300, r=3, s=3, padding="SAME"),
+    Problem(n=3, h=12, w=11, c=300, k=40, r=1, s=1),
+    Problem(n=3, h=12, w=11, c=40, k=300, r=1, s=1),
+    Problem(n=2, h=25, w=24, c=60, k=84, r=2, s=3, dilations=(2, 1), groups=3, padding=(1, 2, 0, 3)),
+]
+CASES = [
+    pytest.param(Problem.parse(f"{str(base)[:-5]}_{layout}"), id=f"{base}-{layout}")
+    for base in PROBLEMS
+    for layout in ("nhwc", "nchw")
+]
+
+
+def implicit(problem, *operands, **options):
+    with forced(algorithm="conv"):
+        return OP(problem, *operands, **options)
+
+
+@pytest.mark.parametrize("problem", CASES)
+def test_small_integers_give_exact_results(problem, level):
+    operands, expected = exact_case(OP, problem)
+    for dtype in OP.dtypes:
+        got = implicit(problem, *(operand.astype(dtype_named(dtype)) for operand in operands), num_threads=3)
+        assert_exact(got, expected, label=f"{problem} {dtype}")
+
+
+@pytest.mark.parametrize("problem", CASES)
+def test_random_numbers_lie_within_the_rounding_error(problem, level):
+    for dtype in OP.dtypes:
+        operands = random_normal(OP.shapes(problem), dtype_named(dtype), seed=7)
+        assert_close(implicit(problem, *operands), OP.expect(problem, *operands), label=f"{problem} {dtype}")
+
+
+@pytest.mark.parametrize("problem", CASES)
+def test_threads_do_not_change_a_bit(problem):
+    operands = random_normal(OP.shapes(problem), np.float32, seed=9)
+    one, *others = (implicit(problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
+    for other in others:
+        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@given(
+    n=st.integers(1, 3),
+    image=st.tuples(st.integers(1, 40), st.integers(1, 90)),
+    channels=st.tuples(st.integers(1, 20), st.integers(1, 70)),
+    taps=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 2, 3)]),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
+    threads=st.integers(1, 5),
+)
+def test_any_shape_is_exact_on_any_number_of_threads(n, image, channels, taps, strides, padding, layout, threads):
+    problem = Problem(
+        n=n, h=image[0], w=image[1], c=channels[0], k=channels[1], r=taps[0], s=taps[1], strides=strides,
+        padding=padding, layout=layout,
+    )  # fmt: skip
+    assume(all(axis[1] > 0 for axis in problem.axes))
+    operands = random_integers(OP.shapes(problem), np.float32, seed=image[1])
+    expected = OP.expect(problem, *operands)
+    got = implicit(problem, *operands, num_threads=threads)
+    assert_exact(got, expected, label=f"{problem} {threads}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize("problem", CASES)
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 1])
+def test_infinities_go_only_where_their_products_go(problem, value, at):
+    operands = random_normal(OP.shapes(problem), np.float64, seed=11)
+    operands[at].flat[operands[at].size // 2] = value
+    with np.errstate(invalid="ignore"):
+        expected = OP.expect(problem, *operands).value
+    np.testing.assert_allclose(implicit(problem, *operands), expected, rtol=1e-9, atol=1e-9)

@@ -94,8 +94,18 @@ def pair_rows(block, int64_t rows, int64_t cols, int64_t ld):
     _storage.pair_rows(reals_of(block), rows, cols, ld)
 
 
-def add_partials(partials, int64_t spans, int64_t size, int64_t first, int64_t count, int storage, out):
-    return _partials.add_partials(reals_of(partials), spans, size, first, count, storage, bytes_of(out))
+def add_partials(partials, int64_t count, int64_t size, int64_t first, int64_t elements, int storage, out):
+    return _partials.add_partials(reals_of(partials), count, size, first, elements, storage, bytes_of(out))
+
+
+def waves(int64_t spans, int64_t size, int threads):
+    """[[(span, place), ...] of each wave], and for how many slots there is memory."""
+    cdef _partials.Wave w = _partials.first_wave(spans, size, threads)
+    found, slots = [], w.slots
+    while True:
+        found.append([(span, _partials.place(&w, span)) for span in range(w.first, w.first + w.count)])
+        if not _partials.next_wave(&w):
+            return found, slots
 
 
 def pack_line(int storage, src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes, int64_t repeat, dst, int64_t plane):

@@ -312,6 +312,19 @@ def test_partial_sums_are_added_span_by_span(probe, storage, spans):
 
 
 @every_real
+def test_waves_hold_every_span_once_in_memory_that_is_bounded(probe, storage):
+    bytes_of_one = np.dtype(storage).itemsize
+    for spans, size, threads in product((1, 2, 3, 7, 31, 32), (1, 5000, 70_000, 400_000), (1, 2, 5, 16)):
+        waves, slots = probe.waves(spans, size, threads)
+        assert [span for wave in waves for span, _ in wave] == list(range(spans))
+        assert len({len(wave) for wave in waves[:-1]}) <= 1
+        for number, wave in enumerate(waves):  # the total lies in the first slot, from the first wave on
+            assert [place for _, place in wave] == list(range(number > 0, len(wave) + (number > 0)))
+            assert wave[-1][1] < slots
+        assert slots <= 2 or slots * size * bytes_of_one <= threads << 20
+
+
+@every_real
 def test_partial_sums_tell_whether_they_are_finite(probe, storage):
     size, out = 37, np.zeros(37, storage)
     for at in range(size):

@@ -1,12 +1,15 @@
 """Scratch stays small: no op unrolls an image, whatever the filter."""
 
+import math
 import subprocess
 import sys
+import tracemalloc
 
+import numpy as np
 import pytest
 from problems import CONVOLUTIONS
 
-from gradops.testing import OPS, Problem
+from gradops.testing import OPS, Problem, accepting, forced
 
 LIMIT = 8 << 20
 
@@ -53,3 +56,38 @@ def test_scratch_is_a_fraction_of_the_unrolled_image(op):
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status is Linux's")
 def test_growth_sees_memory_that_is_held():
     assert growth(OPS["conv2d"], PROBLEMS["dense"], held=200 << 20) > 190 << 20
+
+
+BOUNDED = [
+    Problem(n=2, h=56, w=56, c=64, k=64, r=3, s=3, padding="SAME"),
+    Problem(n=2, h=56, w=56, c=64, k=256, r=1, s=1),
+    Problem(n=2, h=28, w=28, c=256, k=256, r=3, s=3, strides=(2, 2), padding="SAME"),
+    Problem(n=2, h=224, w=224, c=3, k=64, r=7, s=7, strides=(2, 2), padding="SAME"),
+    Problem(n=2, h=14, w=14, c=512, k=2048, r=1, s=1),
+    Problem(n=1, h=112, w=112, c=96, m=1, r=5, s=5, padding="SAME"),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize(
+    ("op", "problem"),
+    [
+        pytest.param(op, problem, id=f"{op}-{problem}")
+        for op in CONVOLUTIONS
+        for problem in BOUNDED
+        if problem.depthwise == (op.kind == "depthwise")
+    ],
+)
+def test_scratch_is_the_packed_filter_and_two_mebibytes_a_thread(op, problem, layout, threads):
+    """tracemalloc sees what the kernels allocate. A filter's distance from panel to panel may be some percent more than its length."""
+    problem = Problem.parse(str(problem).replace("nhwc", layout))
+    operands = [np.ones(shape, np.float32) for shape in op.shapes(problem)]
+    for algorithm in accepting(op, problem):
+        with forced(algorithm=algorithm):
+            out = op(problem, *operands, num_threads=threads)
+            tracemalloc.start()
+            op(problem, *operands, out=out, num_threads=threads)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert 1000 < peak < 1.2 * 4 * math.prod(problem.filter_shape) + (threads << 21), (algorithm, peak)

@@ -13,7 +13,8 @@ The document is one object:
 ==============  =============================================================================================
 
 A row has ``suite``, ``name``, ``problem``, ``count``, ``op``, ``layout``, ``dtype``, ``threads``, ``isa``, ``flops``, ``bytes``
-(compulsory), ``error`` (largest difference from float64 over the largest value, null if not finite), ``gflops``,
+(compulsory), ``error`` (largest difference from float64 over the largest value, null if not finite), ``scratch`` (bytes that
+gradops held at most beside operands and result, as tracemalloc saw it), ``gflops``,
 ``gbytes``, ``roof_share`` (null where gradops was not timed), ``times`` (by contender: ``median``, ``low`` and ``high`` quartile in
 milliseconds, ``calls``), ``ratios`` (by peer: its median over gradops') and ``notes`` (by contender: why it was not timed).
 """
@@ -80,6 +81,7 @@ def record(row: Row) -> dict[str, Any]:
         "flops": case.flops,
         "bytes": case.nbytes,
         "error": _number(row.error),
+        "scratch": row.scratch,
         "gflops": _number(row.gflops),
         "gbytes": _number(row.gbytes),
         "roof_share": _number(row.share),

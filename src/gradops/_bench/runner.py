@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -145,6 +146,8 @@ class Row:
         By contender; "gradops" is missing where its own result is wrong.
     notes : dict of str to str
         Why a contender was not timed.
+    scratch : int
+        Bytes that gradops held at most during a call, beside operands and result.
     """
 
     case: Case
@@ -152,6 +155,7 @@ class Row:
     error: float
     times: dict[str, Timing]
     notes: dict[str, str] = field(default_factory=dict)
+    scratch: int = 0
 
     @property
     def milliseconds(self) -> float:
@@ -194,6 +198,16 @@ def gradops_contender(case: Case, operands: Sequence[NDArray]) -> Contender:
     op = OPS[case.op]
     call = partial(op.function, **op.arguments(case.problem, *operands), num_threads=case.threads)
     return Contender("gradops", call, _output)
+
+
+def scratch_of(contender: Contender) -> int:
+    """Return the bytes that a call of gradops holds at most, beside operands and result: its kernels tell tracemalloc."""
+    tracemalloc.start()
+    try:
+        result = contender.result(contender.call())
+        return max(tracemalloc.get_traced_memory()[1] - result.nbytes, 0)
+    finally:
+        tracemalloc.stop()
 
 
 def _output(result: Any) -> NDArray:
@@ -299,17 +313,18 @@ def run(
     peers, deadline = tuple(peers), clock() + budget
     for at, case in enumerate(cases):
         row_end = clock() + (deadline - clock()) / (len(cases) - at)
-        contenders, notes, error = _prepared(case, peers)
+        contenders, notes, error, scratch = _prepared(case, peers)
         times = take_turns(contenders, max(row_end - clock(), 0.0), clock=clock, sleep=sleep)
-        yield Row(case, roofs(case.dtype), error, times, notes)
+        yield Row(case, roofs(case.dtype), error, times, notes, scratch)
 
 
-def _prepared(case: Case, peers: tuple[Peer, ...]) -> tuple[list[Contender], dict[str, str], float]:
-    """The contenders that compute the case, why the others do not, and the error of gradops."""
+def _prepared(case: Case, peers: tuple[Peer, ...]) -> tuple[list[Contender], dict[str, str], float, int]:
+    """The contenders that compute the case, why the others do not, and the error and the scratch of gradops."""
     operands = random_normal(OPS[case.op].shapes(case.problem), dtype_named(case.dtype), seed=0)
     want = expected(case, operands)
     own = gradops_contender(case, operands)
     error = error_of(own.result(own.call()), want)
+    scratch = scratch_of(own)
     agreeing, notes = [own], dict[str, str]()
     if not error <= TOLERANCE[case.dtype]:
         agreeing, notes["gradops"] = [], f"computes something else: error {error:.1g}"
@@ -319,7 +334,7 @@ def _prepared(case: Case, peers: tuple[Peer, ...]) -> tuple[list[Contender], dic
             notes[peer.name] = reason
         else:
             agreeing.append(contender)
-    return agreeing, notes, error
+    return agreeing, notes, error, scratch
 
 
 def _tried(peer: Peer, case: Case, operands: Sequence[NDArray], want: NDArray) -> tuple[str, Contender | None]:

@@ -10,12 +10,11 @@ channels of dst, *channel rows* (a = filter, b = patches) over its pixels.
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
-from _scratch cimport allocate, padded
+from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
 
 cnp.import_array()
@@ -394,15 +393,15 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     scratch_size = padded(patch_size(w) + result_size(w))
     slab = allocate(g.groups * w.group_panels + threads * scratch_size)
     if slab == NULL:
-        free(table)
+        release(table)
         return 1
     w.filter_panels = slab
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
     pack_filters(w, threads)
     gather_blocks(w, threads, slab + g.groups * w.group_panels, scratch_size)
-    free(slab)
-    free(table)
+    release(slab)
+    release(table)
     return 0
 
 

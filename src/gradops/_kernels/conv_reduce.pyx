@@ -12,13 +12,12 @@ filter_step 1; dw is [slots][groups][k].
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport READS, Stream, stream, gemm_block
-from _partials cimport add_all_partials
+from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
-from _scratch cimport allocate, padded
+from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows, prefetch_soon
 
 cnp.import_array()
@@ -45,7 +44,8 @@ cdef struct Reduce:
     const char *dy
     char *dw
     int64_t slots, slot_blocks, channels, channel_blocks, spans
-    real *partials                                      # [span][slot][group][k], where there are several spans
+    Wave wave                                           # the spans at hand
+    real *partials                                      # [span of the wave][slot][group][k], where there are several spans
     bint turned                                         # whether blocks are [k][slot]
     bint *finite                                        # cleared if dw holds an infinity or NaN
 
@@ -360,7 +360,7 @@ cdef void store_block(const Reduce *w, const Panel *b) noexcept nogil:
     """Writes a block to the result or, of several spans, to its partial."""
     cdef int64_t row = w.g.groups * w.g.dst_channels, at = b.slot * row + b.group * w.g.dst_channels + b.channel, i
     cdef int64_t rows = b.channels if w.turned else b.slots, columns = b.slots if w.turned else b.channels
-    cdef char *dw = w.dw + at * item_size(w.storage) if w.spans == 1 else <char *> (w.partials + b.span * filter_size(w) + at)
+    cdef char *dw = w.dw + at * item_size(w.storage) if w.spans == 1 else <char *> (w.partials + place(&w.wave, b.span) * filter_size(w) + at)
     narrow_block(w.storage if w.spans == 1 else REAL_STORAGE, b.c, LD, rows, columns, dw, 1 if w.turned else row, row if w.turned else 1)
     for i in range(rows if w.spans == 1 else 0):
         if not all_finite(b.c + i * LD, columns):
@@ -378,7 +378,7 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.channel = index % w.channel_blocks * w.channels
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.group = index // w.channel_blocks % w.g.groups
-    b.span = index // w.channel_blocks // w.g.groups
+    b.span = w.wave.first + index // w.channel_blocks // w.g.groups
     b.patch, b.dy, b.c, b.turn = scratch, scratch + DEPTH * LD, scratch + 2 * DEPTH * LD, scratch + 3 * DEPTH * LD
     if not whole(w.g):
         clear(b.c, SLOTS * LD)
@@ -392,12 +392,12 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
 
 
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept nogil:
-    cdef int64_t block
+    cdef int64_t block, blocks = w.wave.count * w.g.groups * w.slot_blocks * w.channel_blocks
     if threads == 1:
-        for block in range(w.spans * w.g.groups * w.slot_blocks * w.channel_blocks):
+        for block in range(blocks):
             reduce_block(w, block, scratch)
         return
-    for block in prange(w.spans * w.g.groups * w.slot_blocks * w.channel_blocks, num_threads=threads, schedule="dynamic"):
+    for block in prange(blocks, num_threads=threads, schedule="dynamic"):
         reduce_block(w, block, scratch + threadid() * SCRATCH)
 
 
@@ -407,14 +407,18 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     threads = useful_threads(w.g, threads, threads)
     plan(w, threads)
     threads = <int> smaller(threads, w.spans * w.g.groups * w.slot_blocks * w.channel_blocks)
-    partials = padded(w.spans * filter_size(w)) if w.spans > 1 else 0
+    w.wave = first_wave(w.spans, filter_size(w), threads)
+    partials = padded(w.wave.slots * filter_size(w)) if w.spans > 1 else 0
     w.partials = allocate(partials + threads * SCRATCH)
     if w.partials == NULL:
         return 1
-    reduce_blocks(w, threads, w.partials + partials)
-    if w.spans > 1:
-        add_all_partials(w.partials, w.spans, filter_size(w), w.storage, w.dw, threads, w.finite)
-    free(w.partials)
+    while True:
+        reduce_blocks(w, threads, w.partials + partials)
+        if w.spans > 1:
+            add_wave(w.partials, &w.wave, filter_size(w), w.storage, w.dw, threads, w.finite)
+        if not next_wave(&w.wave):
+            break
+    release(w.partials)
     return 0
 
 

@@ -10,11 +10,10 @@ it is packed; backward, the lanes of a channel are added up when they are stored
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
 cimport numpy as cnp
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, larger, part, useful_threads
 from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, ring_row
-from _scratch cimport allocate, padded
+from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, store, zero, widen, narrow_block
 
 cnp.import_array()
@@ -206,7 +205,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
         clear_dst(g, w.dst, item_size(w.storage), threads)
     finite[0] = pack_filter(w)
     gather_blocks(w, threads, w.filter_panels + panels, scratch_size)
-    free(w.filter_panels)
+    release(w.filter_panels)
     return 0
 
 

@@ -10,12 +10,11 @@ LANES multipliers.
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
 cimport numpy as cnp
-from _partials cimport add_all_partials
+from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, pack_line, ring_row
-from _scratch cimport allocate, padded
+from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, all_finite, item_size, clear, load, store, zero, narrow, copy
 
 cnp.import_array()
@@ -35,7 +34,8 @@ cdef struct Reduce:
     Blocking k
     int64_t blocks, spans, parts                        # a span is some of the images' parts; a part, some rows of an image
     int64_t sums                                        # reals of a block's dw
-    real *partials                                      # [span][tap][lane]
+    Wave wave                                           # the spans at hand
+    real *partials                                      # [span of the wave][tap][lane]
     bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
@@ -157,12 +157,12 @@ cdef void store_sums(const Reduce *w, const Block *b, int64_t span, int64_t lane
                 w.finite[0] = False
             narrow(w.storage, sums + tap * b.vectors * VL, b.lanes, w.dw + (tap * w.k.total + lane) * item_size(w.storage))
         else:
-            copy(sums + tap * b.vectors * VL, b.lanes, w.partials + (span * taps + tap) * w.k.total + lane)
+            copy(sums + tap * b.vectors * VL, b.lanes, w.partials + (place(&w.wave, span) * taps + tap) * w.k.total + lane)
 
 
 cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
     """One block of lanes, summed over one span."""
-    cdef int64_t block = index % w.blocks, span = index // w.blocks, lane = block * w.k.lanes, parts = w.g.images * w.parts, i
+    cdef int64_t block = index % w.blocks, span = w.wave.first + index // w.blocks, lane = block * w.k.lanes, parts = w.g.images * w.parts, i
     cdef real *sums = scratch
     cdef Block b
     b.g, b.storage, b.vectors = w.g, w.storage, w.k.vectors
@@ -177,10 +177,10 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t i
     if threads == 1:
-        for i in range(w.spans * w.blocks):
+        for i in range(w.wave.count * w.blocks):
             reduce_block(w, i, scratch)
         return
-    for i in prange(w.spans * w.blocks, num_threads=threads, schedule="static"):
+    for i in prange(w.wave.count * w.blocks, num_threads=threads, schedule="static"):
         reduce_block(w, i, scratch + threadid() * scratch_size)
 
 
@@ -190,15 +190,19 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     plan(w)
     threads = useful_threads(w.g, w.spans * w.blocks, threads)
     size = w.g.filter_rows * w.g.filter_cols * w.k.total
-    partials = padded(w.spans * size) if w.spans > 1 else 0
+    w.wave = first_wave(w.spans, size, threads)
+    partials = padded(w.wave.slots * size) if w.spans > 1 else 0
     scratch_size = padded(w.sums + w.k.ring + w.k.pixels * w.k.vectors * VL)
     w.partials = allocate(partials + threads * scratch_size)
     if w.partials == NULL:
         return 1
-    reduce_blocks(w, threads, w.partials + partials, scratch_size)
-    if w.spans > 1:
-        add_all_partials(w.partials, w.spans, size, w.storage, w.dw, threads, w.finite)
-    free(w.partials)
+    while True:
+        reduce_blocks(w, threads, w.partials + partials, scratch_size)
+        if w.spans > 1:
+            add_wave(w.partials, &w.wave, size, w.storage, w.dw, threads, w.finite)
+        if not next_wave(&w.wave):
+            break
+    release(w.partials)
     return 0
 
 

@@ -9,12 +9,11 @@ Packed: float16 and bfloat16 are widened to float32, a piece of a row at a time;
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
 from _cells cimport Cell, Pool, Strip, TILE, col_cells, row_cells, strip, strip_width, strips
 from _problem cimport smaller, larger
-from _scratch cimport posix_memalign
+from _scratch cimport allocate_bytes, release
 from _storage cimport FLOAT32, FLOAT64, real, widen, narrow
 
 cnp.import_array()
@@ -152,10 +151,11 @@ cdef void gather_strips(const Gather *w, int threads, total *scratch) noexcept n
 cdef int drive(const Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
-    cdef void *scratch = NULL
+    cdef void *scratch
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
-    if posix_memalign(&scratch, 64, threads * 3 * TILE * sizeof(double)):
+    scratch = allocate_bytes(threads * 3 * TILE * sizeof(double))
+    if scratch == NULL:
         return 1
     if w.storage <= FLOAT32:
         gather_strips[float](w, threads, <float *> scratch)
@@ -165,7 +165,7 @@ cdef int drive(const Gather *w, int threads) noexcept nogil:
         gather_strips[uint32_t](w, threads, <uint32_t *> scratch)
     else:
         gather_strips[uint64_t](w, threads, <uint64_t *> scratch)
-    free(scratch)
+    release(scratch)
     return 0
 
 

@@ -11,12 +11,11 @@ overlapping sequence put it into more, which are summed into the second; likewis
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
 from _cells cimport Cell, Pool, Strip, TILE, col_cells, row_cells, strip, strip_channels, strip_width, strips
 from _problem cimport smaller, larger, divide_up
-from _scratch cimport posix_memalign
+from _scratch cimport allocate_bytes, release
 from _storage cimport FLOAT16, FLOAT32, FLOAT64, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
 
 cnp.import_array()
@@ -289,12 +288,6 @@ cdef void plan(Spread *w) noexcept nogil:
         w.widths[i] = col_cells(g)[i].size
 
 
-cdef double *allocate(int64_t count) noexcept nogil:
-    """`count` doubles, or NULL; give it back with free."""
-    cdef void *slab = NULL
-    return NULL if posix_memalign(&slab, 64, count * sizeof(double) + 64) else <double *> slab
-
-
 cdef int64_t scaled_size(const Spread *w) noexcept nogil:
     """Doubles of a row of divided cells and one more cell."""
     return divide_up((w.cells + 1) * strip_channels(w.g.depth), 8) * 8
@@ -320,7 +313,7 @@ cdef void place(const Spread *w, int threads, double *slab, Scratch *scratch) no
 cdef int drive(Spread *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
-    cdef double *tables = allocate(2 * g.rows + 4 * g.cols + g.cell_cols)
+    cdef double *tables = <double *> allocate_bytes((2 * g.rows + 4 * g.cols + g.cell_cols) * sizeof(double))
     cdef double *slab
     cdef Scratch *scratch
     if tables == NULL:
@@ -333,15 +326,15 @@ cdef int drive(Spread *w, int threads) noexcept nogil:
     plan(w)
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
-    slab = allocate(threads * (scratch_size(w) + divide_up(sizeof(Scratch), sizeof(double))))
+    slab = <double *> allocate_bytes(threads * (scratch_size(w) * sizeof(double) + sizeof(Scratch)))
     if slab == NULL:
-        free(tables)
+        release(tables)
         return 1
     scratch = <Scratch *> (slab + threads * scratch_size(w))
     place(w, threads, slab, scratch)
     spread_strips(w, threads, scratch)
-    free(slab)
-    free(tables)
+    release(slab)
+    release(tables)
     return 0
 
 

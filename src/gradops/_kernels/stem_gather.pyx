@@ -11,11 +11,10 @@ z_step 1 and src_unit 1.
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
 cimport numpy as cnp
 from _patches cimport pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
-from _scratch cimport allocate, padded
+from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, MR, VL, all_finite, item_size, load_once, store, zero, narrow_block, widen_block
 
 cnp.import_array()
@@ -242,7 +241,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
         if not pack_weights(w, group):
             finite[0] = False
     gather_blocks(w, threads, w.weights + weights, scratch_size)
-    free(w.weights)
+    release(w.weights)
     return 0
 
 

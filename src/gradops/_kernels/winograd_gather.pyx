@@ -11,11 +11,10 @@ and all 3 taps.
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport gemm_packed
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, part, smaller, useful_threads
-from _scratch cimport allocate, padded
+from _scratch cimport allocate, padded, release
 from _storage cimport real, NV, NR, VL, all_finite, clear, item_size, narrow_block, widen_block
 from _winograd cimport LINE, PLANES, RUN, Run, Tiles, pack_src, restore_dst, run_at, tile_count, tiles, transform_filter
 
@@ -201,11 +200,11 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     threads = useful_threads(w.g, w.blocks[pairs], threads)
     slab = allocate(threads * SCRATCH)
     if slab == NULL:
-        free(table)
+        release(table)
         return 1
     gather_blocks(w, threads, slab)
-    free(slab)
-    free(table)
+    release(slab)
+    release(table)
     return 0
 
 

@@ -10,12 +10,11 @@ tap_step 1 and all 3 taps; dw is [slots][groups][k].
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
 cimport numpy as cnp
 from _gemm cimport gemm_packed
-from _partials cimport add_all_partials
+from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
-from _scratch cimport allocate, padded
+from _scratch cimport allocate, padded, release
 from _storage cimport real, NR, NV, REAL_STORAGE, VL, all_finite, clear, item_size, narrow_block, widen_block
 from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
 
@@ -41,7 +40,8 @@ cdef struct Reduce:
     const char *dy
     char *dw
     int64_t x_blocks, dy_blocks, spans
-    real *partials                                      # [span][tap][channel of x][group][k], where there are several spans
+    Wave wave                                           # the spans at hand
+    real *partials                                      # [span of the wave][tap][channel of x][group][k], where there are several spans
     bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
@@ -131,7 +131,7 @@ cdef void store_block(const Reduce *w, const Block *b) noexcept nogil:
     for tap in range(9):
         at = (tap * w.g.src_channels + b.x_channel) * row + b.group * w.g.dst_channels + b.dy_channel
         if w.spans > 1:
-            narrow_block(REAL_STORAGE, taps, DY_CHANNELS, b.x_channels, b.dy_channels, <char *> (w.partials + b.span * filter_size(w) + at), row, 1)
+            narrow_block(REAL_STORAGE, taps, DY_CHANNELS, b.x_channels, b.dy_channels, <char *> (w.partials + place(&w.wave, b.span) * filter_size(w) + at), row, 1)
         else:
             narrow_block(w.storage, taps, DY_CHANNELS, b.x_channels, b.dy_channels, w.dw + at * item_size(w.storage), row, 1)
             for c in range(b.x_channels):
@@ -152,7 +152,7 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.dy_channel = index % w.dy_blocks * DY_CHANNELS
     b.dy_channels = smaller(DY_CHANNELS, w.g.dst_channels - b.dy_channel)
     index = index // w.dy_blocks
-    b.group, b.span = index % w.g.groups, index // w.g.groups
+    b.group, b.span = index % w.g.groups, w.wave.first + index // w.g.groups
     b.sums, b.x = scratch, scratch + PLANES * SUMS_PLANE
     b.dy = b.x + PLANES * X_PLANE
     b.stage = b.dy + PLANES * DY_PLANE
@@ -165,16 +165,17 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
 
 
 cdef int64_t blocks(const Reduce *w) noexcept nogil:
-    return w.spans * w.g.groups * w.x_blocks * w.dy_blocks
+    """Blocks of one span."""
+    return w.g.groups * w.x_blocks * w.dy_blocks
 
 
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept nogil:
     cdef int64_t block
     if threads == 1:
-        for block in range(blocks(w)):
+        for block in range(w.wave.count * blocks(w)):
             reduce_block(w, block, scratch)
         return
-    for block in prange(blocks(w), num_threads=threads, schedule="dynamic"):
+    for block in prange(w.wave.count * blocks(w), num_threads=threads, schedule="dynamic"):
         reduce_block(w, block, scratch + threadid() * SCRATCH)
 
 
@@ -182,15 +183,19 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef int64_t partials
     plan(w)
-    threads = useful_threads(w.g, blocks(w), threads)
-    partials = padded(w.spans * filter_size(w)) if w.spans > 1 else 0
+    threads = useful_threads(w.g, w.spans * blocks(w), threads)
+    w.wave = first_wave(w.spans, filter_size(w), threads)
+    partials = padded(w.wave.slots * filter_size(w)) if w.spans > 1 else 0
     w.partials = allocate(partials + threads * SCRATCH)
     if w.partials == NULL:
         return 1
-    reduce_blocks(w, threads, w.partials + partials)
-    if w.spans > 1:
-        add_all_partials(w.partials, w.spans, filter_size(w), w.storage, w.dw, threads, w.finite)
-    free(w.partials)
+    while True:
+        reduce_blocks(w, threads, w.partials + partials)
+        if w.spans > 1:
+            add_wave(w.partials, &w.wave, filter_size(w), w.storage, w.dw, threads, w.finite)
+        if not next_wave(&w.wave):
+            break
+    release(w.partials)
     return 0
 
 

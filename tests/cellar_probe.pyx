@@ -109,7 +109,7 @@ def waves(int64_t spans, int64_t size, int threads):
 
 
 def pack_line(int storage, src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes, int64_t repeat, dst, int64_t plane):
-    _ring.pack_line(storage, bytes_of(src), step, channel_step, count, lanes, repeat, reals_of(dst), plane)
+    _ring.pack_line(storage, bytes_of(src), step, channel_step, count, lanes, repeat, step, reals_of(dst), plane)
 
 
 cdef _patches.Patches patches(bytes problem, int64_t row_lane, int64_t col_lane, src, int storage, int64_t group):

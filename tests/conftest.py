@@ -1,7 +1,11 @@
 """Fixtures and profiles that every test shares."""
 
+import ctypes
+import mmap
 import os
+import sys
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -28,3 +32,29 @@ def level(request):
         pytest.skip(f"this CPU does not run {request.param}")
     with forced(request.param):
         yield request.param
+
+
+@pytest.fixture
+def at_the_edge():
+    """Copies arrays to where readable memory ends with their last element."""
+    if sys.platform != "linux":
+        pytest.skip("pages are protected through Linux's mprotect")
+    libc = ctypes.CDLL(None, use_errno=True)
+    kept = []
+
+    def move(array):
+        pages = -(-array.nbytes // mmap.PAGESIZE)
+        memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        end = start + pages * mmap.PAGESIZE
+        assert libc.mprotect(ctypes.c_void_p(end), mmap.PAGESIZE, 0) == 0
+        kept.append(memory)
+        moved = np.frombuffer(memory, array.dtype, array.size, pages * mmap.PAGESIZE - array.nbytes).reshape(
+            array.shape
+        )
+        moved[...] = array
+        return moved
+
+    yield move
+    for memory in kept:
+        ctypes.CDLL(None).mprotect(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory))), len(memory), 3)

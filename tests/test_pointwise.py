@@ -1,9 +1,5 @@
 """1x1 convolutions: their operands are read, and their results written, where they lie; with tails, passes and strides that are awkward."""
 
-import ctypes
-import mmap
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -65,32 +61,6 @@ def test_threads_do_not_change_a_bit(op, problem):
     one, *others = (op(problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
     for other in others:
         np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
-
-
-@pytest.fixture
-def at_the_edge():
-    """Copies arrays to where readable memory ends with their last element."""
-    if sys.platform != "linux":
-        pytest.skip("pages are protected through Linux's mprotect")
-    libc = ctypes.CDLL(None, use_errno=True)
-    kept = []
-
-    def move(array):
-        pages = -(-array.nbytes // mmap.PAGESIZE)
-        memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        end = start + pages * mmap.PAGESIZE
-        assert libc.mprotect(ctypes.c_void_p(end), mmap.PAGESIZE, 0) == 0
-        kept.append(memory)
-        moved = np.frombuffer(memory, array.dtype, array.size, pages * mmap.PAGESIZE - array.nbytes).reshape(
-            array.shape
-        )
-        moved[...] = array
-        return moved
-
-    yield move
-    for memory in kept:
-        ctypes.CDLL(None).mprotect(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory))), len(memory), 3)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)

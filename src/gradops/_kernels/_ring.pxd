@@ -1,17 +1,24 @@
 # cython: language_level=3, cdivision=True
 """A ring of packed rows: what the depthwise stencils read instead of the image.
 
-Lanes are (channel, multiplier) pairs in memory order; a block of them is `vectors` vectors wide. Each row that a stencil needs is packed
-once: widened, channels brought into vectors, repeated for each multiplier, zero beyond the image. A row is [vector][column][VL].
+Lanes are (channel, multiplier) pairs in memory order; a block of them is `vectors` vectors wide, all lanes if they fit. Each row that a
+stencil needs is packed once: widened, channels brought into vectors, repeated for each multiplier, zero beyond the image. A row is
+[vector][column][VL]. Rows are computed strip by strip, vector by vector: the image is read in the order of memory, each vector's part of
+the strip stays in the first cache while it is used, and what the next strip needs is fetched meanwhile.
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, VL, REAL_STORAGE, item_size, clear, copy, widen_block
+from _storage cimport real, LINE, VL, REAL_STORAGE, item_size, clear, copy, load, prefetch_soon, store, widen_block
 
 cdef enum:
-    LANES = 64                                          # of a block, at most
+    LANES = 64                                          # of a block, at most, where channels are repeated
     WIDTH = 512                                         # packed columns of a row, unless one pixel's taps span more
-    RING = 64 * 1024                                    # reals of a ring: blocks get narrower, down to one vector, to fit
+    RING = 192 * 1024                                   # bytes of a ring: blocks get narrower, down to one vector, to fit
+    ENOUGH_ROWS = 2                                     # of a strip: blocks get narrower until it has as many
+    MIN_BLOCKS = 32                                     # rows, then lanes, are split until there are as many blocks
+    ROWS_PER_TAP = 4                                    # rows of a part, at least: its first rows pack a filter's height of src alone
+    PLANE = 128                                         # pixels of a plane that are transposed at a time
+    LEAST_LANES = 32                                    # of a block that is split for that
 
 
 cdef struct Block:
@@ -25,20 +32,37 @@ cdef struct Block:
 
 cdef struct Ring:
     real *rows
-    int64_t width                                       # columns of a row
+    int64_t height, width                               # rows that it holds, columns of a row
     int64_t next                                        # the first row that has not been packed
 
 
-cdef inline void pack_line(int storage, const char *src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes, int64_t repeat, real *dst, int64_t plane) noexcept nogil:
-    """dst[lane // VL][i][lane % VL] = src[i step + lane // repeat channel_step] for i < count, zero beyond the lanes."""
-    cdef int64_t size = item_size(storage), v, n, i, c, m
+cdef inline void fetch_line(const char *src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes) noexcept nogil:
+    """Fetches the elements at src + i step + c channel_step (bytes) for i < count, c < lanes <= VL."""
+    cdef int64_t along = larger(LINE // step, 1), c, i
+    for c in range(lanes if channel_step >= LINE else 1):
+        for i in range(divide_up(count, along)):
+            prefetch_soon(src + c * channel_step + i * along * step)
+
+
+cdef inline void pack_line(int storage, const char *src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes, int64_t repeat, int64_t ahead, real *dst, int64_t plane) noexcept nogil:
+    """dst[lane // VL][i][lane % VL] = src[i step + lane // repeat channel_step] for i < count, zero beyond the lanes. Fetches what lies `ahead`."""
+    cdef int64_t size = item_size(storage), whole = 0, v, n, i, c, m
     cdef real[LANES] channels
     cdef real[LANES] repeated
+    cdef const real *at
     if repeat == 1:
-        for v in range(divide_up(lanes, VL)):
+        if storage == REAL_STORAGE and channel_step == 1:
+            whole = lanes // VL
+            for i in range(count):
+                at = <const real *> src + i * step
+                for v in range(whole):
+                    prefetch_soon(at + ahead + v * VL)
+                    store(dst + v * plane + i * VL, load(at + v * VL))
+        for v in range(whole, divide_up(lanes, VL)):
             n = smaller(lanes - v * VL, VL)
             if n < VL:
                 clear(dst + v * plane, count * VL)
+            fetch_line(src + (v * VL * channel_step + ahead) * size, step * size, channel_step * size, count, n)
             widen_block(storage, src + v * VL * channel_step * size, step, channel_step, count, n, dst + v * plane, VL)
         return
     clear(repeated, LANES)
@@ -51,8 +75,8 @@ cdef inline void pack_line(int storage, const char *src, int64_t step, int64_t c
             copy(repeated + v * VL, VL, dst + v * plane + i * VL)
 
 
-cdef inline void pack_row(const Block *b, int64_t z, int64_t first, int64_t width, real *dst) noexcept nogil:
-    """Packs columns first.. of row z, both counted in the lanes' steps of src_unit."""
+cdef inline void pack_row(const Block *b, int64_t z, int64_t first, int64_t width, int64_t ahead, real *dst) noexcept nogil:
+    """Packs columns first.. of row z, both counted in the lanes' steps of src_unit. Fetches the same of the row `ahead`."""
     cdef const Problem *g = b.g
     cdef int64_t y = b.row.src_start + b.row.src_unit * z, x = b.col.src_start + b.col.src_unit * first, unit = b.col.src_unit, v
     cdef int64_t low = smaller(larger(divide_up(-x, unit), 0), width) if x < 0 else 0
@@ -63,25 +87,69 @@ cdef inline void pack_row(const Block *b, int64_t z, int64_t first, int64_t widt
         clear(dst + v * width * VL, low * VL)
         clear(dst + (v * width + high) * VL, (width - high) * VL)
     pack_line(b.storage, b.src + (y * g.src_y + (x + low * unit) * g.src_x) * item_size(b.storage), unit * g.src_x, g.src_c,
-              high - low, b.lanes, b.repeat, dst + low * VL, width * VL)
+              high - low, b.lanes, b.repeat, ahead * b.row.src_unit * g.src_y, dst + low * VL, width * VL)
+
+
+cdef inline void pack_planes(const Block *b, const Ring *ring, int64_t z, int64_t end, int64_t first, int64_t ahead) noexcept nogil:
+    """pack_row for rows z <= row < end, all of them and their columns in the image, whose pixels are contiguous: transposed PLANE at a time."""
+    cdef const Problem *g = b.g
+    cdef int64_t left = -b.col.src_start - first, cols = g.src_cols, size = item_size(b.storage), v, lanes, done, count, take, x, i
+    cdef int64_t total = (end - z) * cols, start = (b.row.src_start + z) * cols, plane = ring.width * VL
+    cdef real[PLANE * VL] turned
+    cdef real *row
+    for v in range(b.vectors):
+        lanes = smaller(b.lanes - v * VL, VL)
+        for i in range(z, end):
+            row = ring_row(b, ring, i) + v * plane
+            clear(row, left * VL)
+            clear(row + (left + cols) * VL, (ring.width - left - cols) * VL)
+        done = 0
+        while done < total:
+            count = smaller(total - done, PLANE)
+            pack_line(b.storage, b.src + (v * VL * g.src_c + start + done) * size, 1, g.src_c, count, lanes, 1, ahead * cols, turned, 0)
+            i = 0
+            while i < count:
+                x = (done + i) % cols
+                take = smaller(cols - x, count - i)
+                copy(turned + i * VL, take * VL, ring_row(b, ring, z + (done + i) // cols) + v * plane + (left + x) * VL)
+                i += take
+            done += count
+
+
+cdef inline bint is_planar(const Block *b, const Ring *ring, int64_t first) noexcept nogil:
+    """Whether rows are whole, and pixels of a channel contiguous."""
+    cdef const Problem *g = b.g
+    cdef int64_t x = b.col.src_start + first
+    return (g.src_c != 1 and g.src_x == 1 and g.src_y == g.src_cols and b.repeat == 1 and b.row.src_unit == 1 and b.col.src_unit == 1
+            and x <= 0 and x + ring.width >= g.src_cols)
 
 
 cdef inline real *ring_row(const Block *b, const Ring *ring, int64_t z) noexcept nogil:
-    return ring.rows + z % b.row.taps * b.vectors * ring.width * VL
+    return ring.rows + z % ring.height * b.vectors * ring.width * VL
 
 
 cdef inline const real *next_row(const Block *b, const Ring *ring, const real *row) noexcept nogil:
     """The row after `row`, both at the same vector and column."""
     cdef int64_t size = b.vectors * ring.width * VL
-    return row + size if row + size < ring.rows + b.row.taps * size else row + size - b.row.taps * size
+    return row + size if row + size < ring.rows + ring.height * size else row + size - ring.height * size
 
 
-cdef inline void fill_ring(const Block *b, Ring *ring, int64_t t, int64_t first) noexcept nogil:
-    """Packs those rows of pixel row t that the ring does not hold yet. *Assumes:* t never falls while the ring is in use."""
-    cdef int64_t z
-    for z in range(larger(ring.next, b.row.z_step * t), b.row.z_step * t + b.row.taps):
-        pack_row(b, z, first, ring.width, ring_row(b, ring, z))
-    ring.next = b.row.z_step * t + b.row.taps
+cdef inline void fill_ring(const Block *b, Ring *ring, int64_t t, int64_t rows, int64_t first, int64_t ahead) noexcept nogil:
+    """Packs what the ring does not hold yet of what pixel rows t.. of a strip read, and fetches what is read `ahead` pixel rows later.
+
+    *Assumes:* t never falls while the ring is in use.
+    """
+    cdef int64_t end = b.row.z_step * (t + rows - 1) + b.row.taps, begin = larger(ring.next, b.row.z_step * t), z
+    cdef int64_t top = end, bottom = end
+    if is_planar(b, ring, first):
+        top = smaller(larger(begin, -b.row.src_start), end)
+        bottom = larger(smaller(end, b.g.src_rows - b.row.src_start), top)
+        pack_planes(b, ring, top, bottom, first, b.row.z_step * ahead)
+    for z in range(begin, top):
+        pack_row(b, z, first, ring.width, b.row.z_step * ahead, ring_row(b, ring, z))
+    for z in range(bottom, end):
+        pack_row(b, z, first, ring.width, b.row.z_step * ahead, ring_row(b, ring, z))
+    ring.next = end
 
 
 cdef inline int64_t chunk_width(const Lane *col, int64_t pixels) noexcept nogil:
@@ -91,8 +159,13 @@ cdef inline int64_t chunk_width(const Lane *col, int64_t pixels) noexcept nogil:
 
 cdef inline int64_t chunk_pixels(const Problem *g, const Lane *col) noexcept nogil:
     """Pixels of a row that are computed at a time: as many as WIDTH columns serve, or fewer under a high filter; at least one."""
-    cdef int64_t width = smaller(WIDTH, RING // (g.filter_rows * VL)) - chunk_width(col, 1)
+    cdef int64_t width = smaller(WIDTH, RING // <int64_t> sizeof(real) // (g.filter_rows * VL)) - chunk_width(col, 1)
     return smaller(width // col.z_step + 1 if width > 0 else 1, col.count)
+
+
+cdef inline int64_t ring_width(const Lane *col, int64_t pixels) noexcept nogil:
+    """Columns of a ring's rows: an odd number, so that vectors spread over the cache sets."""
+    return chunk_width(col, pixels) | 1
 
 
 cdef inline bint is_direct(const Problem *g, int storage, int64_t lanes) noexcept nogil:
@@ -100,30 +173,65 @@ cdef inline bint is_direct(const Problem *g, int storage, int64_t lanes) noexcep
     return storage == REAL_STORAGE and g.dst_c == 1 and lanes % VL == 0
 
 
-cdef struct Blocking:                                   # how lanes fall into blocks and what a thread needs for one
+cdef struct Blocking:                                   # how lanes and rows fall into blocks and what a thread needs for one
     int64_t multiplier                                  # lanes of a channel
     int64_t total                                       # lanes altogether
     int64_t lanes, vectors                              # of a block
+    int64_t blocks                                      # of lanes
+    int64_t parts                                       # of an image's rows
     int64_t pixels                                      # of a chunk, at most
-    int64_t ring                                        # reals
+    int64_t rows                                        # of a strip, at most
+    bint merged                                         # whether several column lanes of a strip of results are stored together
+    int64_t ring, line                                  # reals of the ring, and of a strip of packed results or gradients
+
+
+cdef inline int64_t strip_rows(const Problem *g, const Lane *rows, int64_t row_size) noexcept nogil:
+    """Rows of a strip whose ring fits, for packed rows of so many reals; 0 if not even the taps of one pixel do."""
+    cdef int64_t most = RING // <int64_t> sizeof(real) // row_size, strip = most, i
+    for i in range(g.row_lanes):
+        strip = smaller(strip, (most - rows[i].taps) // rows[i].z_step + 1 if most >= rows[i].taps else 0)
+    return strip
 
 
 cdef inline Blocking blocking(const Problem *g, const Lane *rows, const Lane *cols) noexcept nogil:
-    """Blocks of whole channels: LANES lanes, fewer where the ring would outgrow the cache."""
+    """Blocks of whole channels: as many lanes as leave room for ENOUGH_ROWS in the ring, fewer where there would be too few blocks."""
     cdef Blocking k
-    cdef int64_t i, taps = 0, width = 0
+    cdef int64_t i, height = 0, width = 1, count = 0, most
     k.pixels = 0
     for i in range(g.row_lanes):
-        taps = larger(taps, rows[i].taps)
+        count = larger(count, rows[i].count)
     for i in range(g.col_lanes):
         k.pixels = larger(k.pixels, chunk_pixels(g, cols + i))
-        width = larger(width, chunk_width(cols + i, chunk_pixels(g, cols + i)))
+        width = larger(width, ring_width(cols + i, chunk_pixels(g, cols + i)))
     k.multiplier = g.src_channels * g.dst_channels
     k.total = g.groups * k.multiplier
-    k.lanes = LANES
-    while k.lanes > VL and (k.lanes >= k.total + VL or taps * width * k.lanes > RING) and k.lanes // 2 >= k.multiplier:
-        k.lanes = k.lanes // 2
+    most = k.total if k.multiplier == 1 else smaller(k.total, LANES // k.multiplier * k.multiplier)
+    k.blocks = divide_up(k.total, most)
+    while block_lanes(&k) > VL and block_lanes(&k) > k.multiplier and strip_rows(g, rows, width * divide_up(block_lanes(&k), VL) * VL) < smaller(ENOUGH_ROWS, count):
+        k.blocks += 1
+    k.parts = larger(smaller(divide_up(MIN_BLOCKS, k.blocks * g.images), count // (ROWS_PER_TAP * g.filter_rows)), 1)
+    k.blocks = larger(k.blocks, smaller(divide_up(MIN_BLOCKS, k.parts * g.images), k.total // larger(LEAST_LANES, k.multiplier)))
+    k.lanes = block_lanes(&k)
+    k.blocks = divide_up(k.total, k.lanes)
     k.vectors = divide_up(k.lanes, VL)
-    k.lanes = k.lanes // k.multiplier * k.multiplier
-    k.ring = taps * width * k.vectors * VL
+    k.rows = larger(smaller(strip_rows(g, rows, width * k.vectors * VL), divide_up(count, k.parts)), 1)
+    for i in range(g.row_lanes):
+        height = larger(height, ring_height(rows + i, &k))
+    k.ring = height * width * k.vectors * VL
+    k.merged = g.col_lanes > 1 and width <= WIDTH
+    for i in range(g.col_lanes):
+        k.merged = k.merged and cols[i].count <= chunk_pixels(g, cols + i)
+    k.line = k.rows * (g.dst_cols if k.merged else k.pixels) * k.vectors * VL
     return k
+
+
+cdef inline int64_t block_lanes(const Blocking *k) noexcept nogil:
+    """Lanes of each of so many blocks: whole channels, and whole vectors of them where channels are not repeated."""
+    if k.multiplier == 1:
+        return divide_up(divide_up(k.total, k.blocks), VL) * VL
+    return divide_up(k.total // k.multiplier, k.blocks) * k.multiplier
+
+
+cdef inline int64_t ring_height(const Lane *row, const Blocking *k) noexcept nogil:
+    """Rows of src that a strip reads."""
+    return row.taps + row.z_step * (k.rows - 1)

@@ -12,16 +12,14 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 cimport numpy as cnp
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, larger, part, useful_threads
-from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, ring_row
+from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, store, zero, widen, narrow_block
+from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, prefetch_to_write, store, zero, widen, narrow_block
 
 cnp.import_array()
 
 cdef enum:
     TILE = 14                                           # pixels of a register tile, at most
-    MIN_BLOCKS = 32                                     # rows are split until there are as many blocks
-    ROWS_PER_TAP = 4                                    # rows of a span, at least: its first rows pack a filter's height of src alone
 
 
 cdef struct Gather:
@@ -31,32 +29,24 @@ cdef struct Gather:
     const char *filter
     char *dst
     Blocking k
-    int64_t blocks, spans
     real *filter_panels                                 # [block][tap][vector][VL]
-
-
-cdef void plan(Gather *w) noexcept nogil:
-    """Chooses blocks and spans; by the problem alone, never by the number of threads."""
-    w.k = blocking(w.g, row_lanes(w.g), col_lanes(w.g))
-    w.blocks = divide_up(w.k.total, w.k.lanes)
-    w.spans = larger(smaller(divide_up(MIN_BLOCKS, w.blocks * w.g.images), w.g.dst_rows // (ROWS_PER_TAP * w.g.filter_rows)), 1)
 
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
     """Returns whether the filter is finite."""
     cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, row = w.k.vectors * VL, block, tap, lanes
     cdef real *dst
-    for block in range(w.blocks):
+    for block in range(w.k.blocks):
         lanes = smaller(w.k.lanes, w.k.total - block * w.k.lanes)
         for tap in range(taps):
             dst = w.filter_panels + (block * taps + tap) * row
             clear(dst, row)
             widen(w.storage, w.filter + (tap * w.k.total + block * w.k.lanes) * item_size(w.storage), lanes, dst)
-    return all_finite(w.filter_panels, w.blocks * taps * row)
+    return all_finite(w.filter_panels, w.k.blocks * taps * row)
 
 
-cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
-    """out[q ld] = sum_(i, j) row_i[q step + j tap_step] filter[i filter_row + j filter_col] for q < pixels, one vector each.
+cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
+    """out[q ld] = sum_(i, j) row_i[q step + j tap_step] filter[i filter_row + j filter_col] for q < pixels, one vector each. Fetches what is written `ahead`.
 
     *Assumes:* pixels is a compile-time constant of the caller; row_0 is `row`, the others follow in the ring.
     """
@@ -68,6 +58,7 @@ cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Rin
     cdef int q
     for q in range(pixels):
         acc[q] = zero()
+        prefetch_to_write(out + q * ld + ahead)
     for i in range(b.row.taps):
         x = row
         weights = filter + i * filter_row
@@ -82,41 +73,53 @@ cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Rin
         store(out + q * ld, acc[q])
 
 
-cdef inline void stencil_tile(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
+cdef inline void stencil_tile(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
     """stencil_ukr for any pixels <= TILE."""
-    if pixels == 14: stencil_ukr(14, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 13: stencil_ukr(13, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 12: stencil_ukr(12, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 11: stencil_ukr(11, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 10: stencil_ukr(10, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 9: stencil_ukr(9, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 8: stencil_ukr(8, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 7: stencil_ukr(7, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 6: stencil_ukr(6, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 5: stencil_ukr(5, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 4: stencil_ukr(4, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 3: stencil_ukr(3, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 2: stencil_ukr(2, step, b, ring, row, filter, filter_row, filter_col, out, ld)
-    elif pixels == 1: stencil_ukr(1, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    if pixels == 14: stencil_ukr(14, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 13: stencil_ukr(13, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 12: stencil_ukr(12, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 11: stencil_ukr(11, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 10: stencil_ukr(10, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 9: stencil_ukr(9, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 8: stencil_ukr(8, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 7: stencil_ukr(7, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 6: stencil_ukr(6, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 5: stencil_ukr(5, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 4: stencil_ukr(4, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 3: stencil_ukr(3, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 2: stencil_ukr(2, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 1: stencil_ukr(1, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
 
 
-cdef void compute_row(const Gather *w, const Block *b, const Ring *ring, int64_t t, int64_t pixels, const real *filter, real *out, int64_t ld) noexcept nogil:
-    """out[pixel ld + lane] for one row of a chunk."""
-    cdef int64_t taps = b.vectors * VL, tiles = divide_up(pixels, TILE if MR > 6 else 12), v, i, q
+cdef struct Strip:                                      # some rows of a chunk
+    const Block *b
+    const Ring *ring
+    int64_t t, rows, pixels
+    real *out                                           # at row r and pixel q: out[r row + q step + lane]
+    int64_t row, step
+    int64_t ahead                                       # the same of the next strip
+
+
+cdef void compute_strip(const Gather *w, const Strip *s, const real *filter) noexcept nogil:
+    """Computes a strip, vector by vector of lanes."""
+    cdef const Block *b = s.b
+    cdef int64_t taps = b.vectors * VL, tiles = divide_up(s.pixels, TILE if MR > 6 else 12), v, r, i, q
     cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
-    cdef const real *row = ring_row(b, ring, b.row.z_step * t)
     cdef const real *x
+    cdef real *out
     cdef int size
     filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps
     for v in range(divide_up(b.lanes, VL)):
-        for i in range(tiles):
-            q = part(pixels, i, tiles)
-            size = <int> (part(pixels, i + 1, tiles) - q)
-            x = row + (v * ring.width + q * b.col.z_step) * VL
-            if b.col.z_step == 1:
-                stencil_tile(size, 1, b, ring, x, filter + v * VL, filter_row, filter_col, out + q * ld + v * VL, ld)
-            else:
-                stencil_tile(size, b.col.z_step, b, ring, x, filter + v * VL, filter_row, filter_col, out + q * ld + v * VL, ld)
+        for r in range(s.rows):
+            for i in range(tiles):
+                q = part(s.pixels, i, tiles)
+                size = <int> (part(s.pixels, i + 1, tiles) - q)
+                x = ring_row(b, s.ring, b.row.z_step * (s.t + r)) + (v * s.ring.width + q * b.col.z_step) * VL
+                out = s.out + r * s.row + q * s.step + v * VL
+                if b.col.z_step == 1:
+                    stencil_tile(size, 1, b, s.ring, x, filter + v * VL, filter_row, filter_col, out, s.step, s.ahead)
+                else:
+                    stencil_tile(size, b.col.z_step, b, s.ring, x, filter + v * VL, filter_row, filter_col, out, s.step, s.ahead)
 
 
 cdef void fold(real *out, int64_t pixels, int64_t row, int64_t channels, int64_t multiplier) noexcept nogil:
@@ -131,62 +134,108 @@ cdef void fold(real *out, int64_t pixels, int64_t row, int64_t channels, int64_t
             out[q * row + c] = total
 
 
-cdef void store_row(const Gather *w, const Block *b, int64_t pixels, real *out, char *dst) noexcept nogil:
+cdef void store_row(const Gather *w, const Block *b, int64_t pixels, int64_t step, real *out, char *dst) noexcept nogil:
     """Adds up the lanes of a channel, if that is due, and writes a row."""
     cdef int64_t folded = w.k.multiplier if w.g.dst_channels == 1 else 1
     if folded > 1:
         fold(out, pixels, b.vectors * VL, b.lanes // folded, folded)
-    narrow_block(w.storage, out, b.vectors * VL, pixels, b.lanes // folded, dst, b.col.out_step * w.g.dst_x, w.g.dst_c)
+    narrow_block(w.storage, out, b.vectors * VL, pixels, b.lanes // folded, dst, step * w.g.dst_x, w.g.dst_c)
 
 
-cdef void gather_chunk(const Gather *w, const Block *b, int64_t span, int64_t first, int64_t pixels, char *dst, const real *filter, real *scratch) noexcept nogil:
-    """Pixels first.. of each row of the span."""
+cdef bint is_direct_gather(const Gather *w, const Block *b) noexcept nogil:
+    return is_direct(w.g, w.storage, b.lanes) and (w.k.multiplier == 1 or w.g.dst_channels > 1)
+
+
+cdef void gather_strip(const Gather *w, const Block *b, Ring *ring, int64_t t, int64_t rows, int64_t ahead, int64_t first, int64_t pixels, char *dst, const real *filter, real *line) noexcept nogil:
+    """Pixels first.. of each row of a strip; the next one is `ahead` rows further. With several lanes of columns, results that are not written where
+    they belong are left in whole rows of the line."""
     cdef const Problem *g = w.g
-    cdef bint direct = is_direct(g, w.storage, b.lanes) and (w.k.multiplier == 1 or g.dst_channels > 1)
-    cdef int64_t t
-    cdef char *row
-    cdef Ring ring
-    ring.rows, ring.width, ring.next = scratch, chunk_width(b.col, pixels), 0
-    for t in range(part(b.row.count, span, w.spans), part(b.row.count, span + 1, w.spans)):
-        fill_ring(b, &ring, t, b.col.z_step * first)
-        row = dst + ((b.row.out_start + b.row.out_step * t) * g.dst_y + (b.col.out_start + b.col.out_step * first) * g.dst_x) * item_size(w.storage)
-        if direct:
-            compute_row(w, b, &ring, t, pixels, filter, <real *> row, b.col.out_step * g.dst_x)
-        else:
-            compute_row(w, b, &ring, t, pixels, filter, scratch + w.k.ring, b.vectors * VL)
-            store_row(w, b, pixels, scratch + w.k.ring, row)
+    cdef int64_t row = b.row.out_step * g.dst_y, column = b.col.out_start + b.col.out_step * first
+    cdef Strip s
+    fill_ring(b, ring, t, rows, b.col.z_step * first, ahead)
+    s.b, s.ring, s.t, s.rows, s.pixels = b, ring, t, rows, pixels
+    if is_direct_gather(w, b):
+        dst += (b.row.out_start * g.dst_y + t * row + column * g.dst_x) * item_size(w.storage)
+        s.out, s.row, s.step, s.ahead = <real *> dst, row, b.col.out_step * g.dst_x, ahead * row
+    elif w.k.merged:
+        s.out, s.row, s.step, s.ahead = line + column * b.vectors * VL, g.dst_cols * b.vectors * VL, b.col.out_step * b.vectors * VL, 0
+    else:
+        s.out, s.row, s.step, s.ahead = line, pixels * b.vectors * VL, b.vectors * VL, 0
+    compute_strip(w, &s, filter)
+
+
+cdef void store_strip(const Gather *w, const Block *b, int64_t t, int64_t rows, int64_t column, int64_t step, int64_t pixels, real *line, char *dst) noexcept nogil:
+    """Writes the rows of the line to columns column, column + step, ... of dst; rows that follow each other at once."""
+    cdef const Problem *g = w.g
+    cdef int64_t row = b.row.out_step * g.dst_y, runs = 1 if row == pixels * step * g.dst_x else rows, r
+    dst += (b.row.out_start * g.dst_y + t * row + column * g.dst_x) * item_size(w.storage)
+    for r in range(runs):
+        store_row(w, b, rows * pixels // runs, step, line + r * pixels * b.vectors * VL, dst + r * row * item_size(w.storage))
+
+
+cdef void gather_rows(const Gather *w, Block *b, Ring *ring, int64_t *owner, int64_t t, int64_t rows, int64_t ahead, char *dst, const real *filter, real *line) noexcept nogil:
+    """A strip of a row lane: all lanes of columns, chunk by chunk. A chunk that comes again at once finds its ring as it left it."""
+    cdef const Problem *g = w.g
+    cdef bint direct = is_direct_gather(w, b)
+    cdef int64_t j, first, pixels, chunk
+    for j in range(g.col_lanes):
+        b.col = col_lanes(g) + j
+        first = 0
+        while first < b.col.count:
+            pixels = smaller(chunk_pixels(g, b.col), b.col.count - first)
+            chunk = ((b.row - row_lanes(g)) * g.col_lanes + j) * g.dst_cols + first
+            if owner[0] != chunk:
+                owner[0] = chunk
+                ring.height, ring.width, ring.next = ring_height(b.row, &w.k), ring_width(b.col, pixels), 0
+            gather_strip(w, b, ring, t, rows, ahead, first, pixels, dst, filter, line)
+            if not direct and not w.k.merged:
+                store_strip(w, b, t, rows, b.col.out_start + b.col.out_step * first, b.col.out_step, pixels, line, dst)
+            first += pixels
+    if not direct and w.k.merged:
+        store_strip(w, b, t, rows, 0, 1, g.dst_cols, line, dst)
 
 
 cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
-    """One block of lanes of one span of rows of one image, lane pair by lane pair, chunk by chunk."""
+    """One block of lanes of one part of the rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
     cdef const Problem *g = w.g
-    cdef int64_t block = index % w.blocks, span = index // w.blocks % w.spans, n = index // w.blocks // w.spans
-    cdef int64_t size = item_size(w.storage), lane = block * w.k.lanes, i, j, first, pixels
+    cdef int64_t block = index % w.k.blocks, part_ = index // w.k.blocks % w.k.parts, n = index // w.k.blocks // w.k.parts
+    cdef int64_t size = item_size(w.storage), lane = block * w.k.lanes, i, strip, t, left, rows, owner = -1
     cdef char *dst = w.dst + (n * g.dst_n + lane // (w.k.multiplier if g.dst_channels == 1 else 1) * g.dst_c) * size
     cdef const real *filter = w.filter_panels + block * g.filter_rows * g.filter_cols * w.k.vectors * VL
     cdef Block b
+    cdef Ring ring
+    ring.rows = scratch
     b.g, b.storage, b.vectors = g, w.storage, w.k.vectors
     b.lanes = smaller(w.k.lanes, w.k.total - lane)
     b.repeat = w.k.multiplier if g.src_channels == 1 else 1
     b.src = w.src + (n * g.src_n + lane // b.repeat * g.src_c) * size
-    for i in range(g.row_lanes):
-        b.row = row_lanes(g) + i
-        for j in range(g.col_lanes):
-            b.col = col_lanes(g) + j
-            first = 0
-            while first < b.col.count:
-                pixels = smaller(chunk_pixels(g, b.col), b.col.count - first)
-                gather_chunk(w, &b, span, first, pixels, dst, filter, scratch)
-                first += pixels
+    if w.k.merged:
+        clear(scratch + w.k.ring, w.k.line)
+    for strip in range(strips(w)):
+        for i in range(g.row_lanes):
+            b.row = row_lanes(g) + i
+            t = part(b.row.count, part_, w.k.parts) + strip * w.k.rows
+            left = part(b.row.count, part_ + 1, w.k.parts) - t
+            rows = smaller(w.k.rows, left)
+            if rows > 0:
+                gather_rows(w, &b, &ring, &owner, t, rows, rows if left > rows else 0, dst, filter, scratch + w.k.ring)
+
+
+cdef int64_t strips(const Gather *w) noexcept nogil:
+    """Of a part, in the longest row lane."""
+    cdef int64_t i, count = 0
+    for i in range(w.g.row_lanes):
+        count = larger(count, row_lanes(w.g)[i].count)
+    return divide_up(divide_up(count, w.k.parts), w.k.rows)
 
 
 cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t i
     if threads == 1:
-        for i in range(w.g.images * w.spans * w.blocks):
+        for i in range(w.g.images * w.k.parts * w.k.blocks):
             gather_block(w, i, scratch)
         return
-    for i in prange(w.g.images * w.spans * w.blocks, num_threads=threads, schedule="static"):
+    for i in prange(w.g.images * w.k.parts * w.k.blocks, num_threads=threads, schedule="static"):
         gather_block(w, i, scratch + threadid() * scratch_size)
 
 
@@ -194,10 +243,10 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
     cdef int64_t panels, scratch_size
-    plan(w)
-    threads = useful_threads(g, g.images * w.spans * w.blocks, threads)
-    panels = padded(w.blocks * g.filter_rows * g.filter_cols * w.k.vectors * VL)
-    scratch_size = padded(w.k.ring + w.k.pixels * w.k.vectors * VL)
+    w.k = blocking(g, row_lanes(g), col_lanes(g))
+    threads = useful_threads(g, g.images * w.k.parts * w.k.blocks, threads)
+    panels = padded(w.k.blocks * g.filter_rows * g.filter_cols * w.k.vectors * VL)
+    scratch_size = padded(w.k.ring + w.k.line)
     w.filter_panels = allocate(panels + threads * scratch_size)
     if w.filter_panels == NULL:
         return 1

@@ -12,17 +12,18 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 cimport numpy as cnp
 from _partials cimport Wave, add_wave, first_wave, next_wave, place
-from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
-from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, chunk_width, fill_ring, is_direct, next_row, pack_line, ring_row
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, part, useful_threads
+from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, all_finite, item_size, clear, load, store, zero, narrow, copy
+from _storage cimport real, vec, MR, VL, all_finite, item_size, clear, load, prefetch_soon, store, zero, narrow, copy
 
 cnp.import_array()
 
 cdef enum:
-    TAPS = 8                                            # of a register tile, at most
-    MIN_BLOCKS = 32                                     # spans get shorter until there are as many blocks
-    ROWS_PER_TAP = 4                                    # rows of a span, at least: its first rows pack a filter's height of src alone
+    TAPS = 8                                            # of a register tile with one row of them, at most
+    ROWS = 5                                            # of a register tile, at most
+    ROW = 64                                            # pixels that are summed for one tile after the other, about
+    ENOUGH = 9                                          # sums, so many that an addition has ended when the next one to the same sum begins
 
 
 cdef struct Reduce:
@@ -32,7 +33,7 @@ cdef struct Reduce:
     const char *dy
     char *dw
     Blocking k
-    int64_t blocks, spans, parts                        # a span is some of the images' parts; a part, some rows of an image
+    int64_t spans                                       # each is some of the images' parts
     int64_t sums                                        # reals of a block's dw
     Wave wave                                           # the spans at hand
     real *partials                                      # [span of the wave][tap][lane]
@@ -43,92 +44,155 @@ cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
     w.k = blocking(g, row_lanes(g), col_lanes(g))
-    w.blocks = divide_up(w.k.total, w.k.lanes)
-    w.parts = larger(smaller(divide_up(MIN_BLOCKS, w.blocks * g.images), g.dst_rows // (ROWS_PER_TAP * g.filter_rows)), 1)
-    w.spans = smaller(divide_up(MIN_BLOCKS, w.blocks), g.images * w.parts)
+    w.spans = smaller(divide_up(MIN_BLOCKS, w.k.blocks), g.images * w.k.parts)
     w.sums = padded(g.filter_rows * g.filter_cols * w.k.vectors * VL)
 
 
-cdef inline void reduce_ukr(int taps, int64_t tap_step, int64_t step, int64_t pixels, const real *x, const real *dy, int64_t dy_step, real *sums, int64_t ld) noexcept nogil:
-    """sums[j ld] += sum_q x[q step + j tap_step] dy[q dy_step] for j < taps, one vector each; even and odd q in registers of their own.
+cdef struct Strip:                                      # some rows of a chunk
+    const Block *b
+    const Ring *ring
+    int64_t t, rows, pixels
+    const real *dy                                      # at vector v of row r and pixel q: dy[v vector + r row + q step]
+    int64_t vector, row, step
+    int64_t ahead                                       # the same of the next strip
 
-    *Assumes:* taps is a compile-time constant of the caller.
+
+cdef inline void reduce_ukr(int rows, int taps, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t row_ld, int64_t ld) noexcept nogil:
+    """sums[i row_ld + j ld] += sum_(t, q) x[step t + tap_row + i][step q + (tap + j) tap_step] dy[t][q] for i < rows, j < taps, vector v of each, over
+    rows begin <= t < end of a strip. Few sums have registers of their own for odd q, since each addition waits for the one before. Fetches the next
+    strip's dy, if told to.
+
+    *Assumes:* rows and taps are compile-time constants of the caller.
     """
-    cdef vec even[TAPS]
-    cdef vec odd[TAPS]
+    cdef vec even[ROWS * ROWS]
+    cdef vec odd[ROWS * ROWS]
+    cdef const real *x[ROWS]
+    cdef const real *first = ring_row(s.b, s.ring, s.b.row.z_step * (s.t + begin) + tap_row) + (v * s.ring.width + tap * tap_step) * VL
+    cdef const real *next
+    cdef const real *dy
+    cdef int64_t ahead = s.ahead if fetch else 0, t, _q
     cdef vec d
-    cdef int64_t _q
-    cdef int j
-    for j in range(taps):
-        even[j] = load(sums + j * ld)
-        odd[j] = zero()
-    for _q in range(pixels // 2):
-        d = load(dy)
+    cdef int i, j
+    for i in range(rows):
         for j in range(taps):
-            even[j] += load(x + j * tap_step * VL) * d
-        d = load(dy + dy_step)
-        x += step * VL
+            even[i * taps + j] = load(sums + i * row_ld + j * ld)
+            odd[i * taps + j] = zero()
+    for t in range(begin, end):
+        next = first
+        for i in range(rows):
+            x[i] = next
+            next = next_row(s.b, s.ring, next)
+        for _q in range(s.b.row.z_step):
+            first = next_row(s.b, s.ring, first)
+        dy = s.dy + v * s.vector + t * s.row
+        for _q in range(s.pixels // 2):
+            prefetch_soon(dy + ahead)
+            d = load(dy)
+            for i in range(rows):
+                for j in range(taps):
+                    even[i * taps + j] += load(x[i] + j * tap_step * VL) * d
+            dy += s.step
+            prefetch_soon(dy + ahead)
+            d = load(dy)
+            for i in range(rows):
+                for j in range(taps):
+                    if rows * taps < ENOUGH:
+                        odd[i * taps + j] += load(x[i] + (step + j * tap_step) * VL) * d
+                    else:
+                        even[i * taps + j] += load(x[i] + (step + j * tap_step) * VL) * d
+            dy += s.step
+            for i in range(rows):
+                x[i] += 2 * step * VL
+        if s.pixels % 2:
+            prefetch_soon(dy + ahead)
+            d = load(dy)
+            for i in range(rows):
+                for j in range(taps):
+                    even[i * taps + j] += load(x[i] + j * tap_step * VL) * d
+    for i in range(rows):
         for j in range(taps):
-            odd[j] += load(x + j * tap_step * VL) * d
-        x += step * VL
-        dy += 2 * dy_step
-    if pixels % 2:
-        d = load(dy)
-        for j in range(taps):
-            even[j] += load(x + j * tap_step * VL) * d
-    for j in range(taps):
-        store(sums + j * ld, even[j] + odd[j])
+            store(sums + i * row_ld + j * ld, even[i * taps + j] + odd[i * taps + j] if rows * taps < ENOUGH else even[i * taps + j])
 
 
-cdef inline void reduce_tile(int taps, int64_t tap_step, int64_t step, int64_t pixels, const real *x, const real *dy, int64_t dy_step, real *sums, int64_t ld) noexcept nogil:
-    """reduce_ukr for any taps <= TAPS."""
-    if taps == 8: reduce_ukr(8, tap_step, step, pixels, x, dy, dy_step, sums, ld)
-    elif taps == 7: reduce_ukr(7, tap_step, step, pixels, x, dy, dy_step, sums, ld)
-    elif taps == 6: reduce_ukr(6, tap_step, step, pixels, x, dy, dy_step, sums, ld)
-    elif taps == 5: reduce_ukr(5, tap_step, step, pixels, x, dy, dy_step, sums, ld)
-    elif taps == 4: reduce_ukr(4, tap_step, step, pixels, x, dy, dy_step, sums, ld)
-    elif taps == 3: reduce_ukr(3, tap_step, step, pixels, x, dy, dy_step, sums, ld)
-    elif taps == 2: reduce_ukr(2, tap_step, step, pixels, x, dy, dy_step, sums, ld)
-    elif taps == 1: reduce_ukr(1, tap_step, step, pixels, x, dy, dy_step, sums, ld)
+cdef inline void reduce_tile(int rows, int taps, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t row_ld, int64_t ld) noexcept nogil:
+    """reduce_ukr for 3 x 3 and 5 x 5 taps, and for one row of any taps <= TAPS."""
+    if rows == 3: reduce_ukr(3, 3, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif rows == 5: reduce_ukr(5, 5, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 8: reduce_ukr(1, 8, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 7: reduce_ukr(1, 7, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 6: reduce_ukr(1, 6, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 5: reduce_ukr(1, 5, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 4: reduce_ukr(1, 4, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 3: reduce_ukr(1, 3, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 2: reduce_ukr(1, 2, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 1: reduce_ukr(1, 1, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
 
 
-cdef void reduce_row(const Reduce *w, const Block *b, const Ring *ring, int64_t t, int64_t pixels, const real *dy, int64_t dy_vector, int64_t dy_step, real *sums) noexcept nogil:
-    """Adds one row of a chunk to all taps; dy is at [vector dy_vector + pixel dy_step], sums are [tap row][tap column][vector][VL]."""
-    cdef int64_t taps_row = b.vectors * VL, tiles = divide_up(b.col.taps, TAPS), v, i, k, j
-    cdef const real *row
-    cdef real *tap
+cdef int rows_of_tile(const Block *b) noexcept nogil:
+    """Rows of taps whose sums fit into registers together."""
+    if b.row.taps == b.col.taps and (b.row.taps == 3 or (b.row.taps == 5 and MR > 6)):
+        return <int> b.row.taps
+    return 1
+
+
+cdef void reduce_strip(const Reduce *w, const Strip *s, real *sums) noexcept nogil:
+    """Adds a strip to all taps, vector by vector; rows that several tiles need are short enough to stay in the first cache."""
+    cdef int rows = rows_of_tile(s.b)
+    cdef int64_t parts = 1 if rows > 1 else divide_up(s.rows * s.pixels, ROW), v, i
+    parts = smaller(parts, s.rows)
+    for v in range(divide_up(s.b.lanes, VL)):
+        for i in range(parts):
+            reduce_rows(w, s, v, rows, part(s.rows, i, parts), part(s.rows, i + 1, parts), sums)
+
+
+cdef void reduce_rows(const Reduce *w, const Strip *s, int64_t v, int rows, int64_t begin, int64_t end, real *sums) noexcept nogil:
+    """Adds rows begin.. of a strip to vector v of all taps; sums are [tap row][tap column][vector][VL]."""
+    cdef const Block *b = s.b
+    cdef int64_t ld = b.vectors * VL, row_ld = w.g.filter_cols * ld, tiles = 1 if rows > 1 else divide_up(b.col.taps, TAPS), i, j, k
     cdef int taps
-    for v in range(divide_up(b.lanes, VL)):
-        row = ring_row(b, ring, b.row.z_step * t) + v * ring.width * VL
-        for i in range(b.row.taps):
-            for k in range(tiles):
-                j = part(b.col.taps, k, tiles)
-                taps = <int> (part(b.col.taps, k + 1, tiles) - j)
-                tap = sums + ((b.row.filter_start + i) * w.g.filter_cols + b.col.filter_start + j) * taps_row + v * VL
-                if b.col.tap_step == 1:
-                    reduce_tile(taps, 1, b.col.z_step, pixels, row + j * VL, dy + v * dy_vector, dy_step, tap, taps_row)
-                else:
-                    reduce_tile(taps, b.col.tap_step, b.col.z_step, pixels, row + j * b.col.tap_step * VL, dy + v * dy_vector, dy_step, tap, taps_row)
-            row = next_row(b, ring, row)
+    cdef bint fetch = True
+    cdef real *tap
+    for i in range(b.row.taps // rows):
+        for k in range(tiles):
+            j = part(b.col.taps, k, tiles)
+            taps = <int> (part(b.col.taps, k + 1, tiles) - j)
+            tap = sums + (b.row.filter_start + i) * row_ld + (b.col.filter_start + j) * ld + v * VL
+            if b.col.tap_step == 1 and b.col.z_step == 1:
+                reduce_tile(rows, taps, 1, 1, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
+            else:
+                reduce_tile(rows, taps, b.col.tap_step, b.col.z_step, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
+            fetch = False
+
+
+cdef void pack_dy(const Reduce *w, const Strip *s, const char *dy, int64_t step, int64_t row, int64_t ahead, real *dst) noexcept nogil:
+    """dst[vector][row][pixel][VL], as a strip has it. Fetches what lies `ahead`."""
+    cdef int64_t runs = 1 if row == s.pixels * step else s.rows, pixels = s.rows * s.pixels // runs, r
+    for r in range(runs):
+        pack_line(w.storage, dy + r * row * item_size(w.storage), step, w.g.dst_c, pixels, s.b.lanes, 1, ahead, dst + r * s.row, s.vector)
 
 
 cdef void reduce_chunk(const Reduce *w, const Block *b, int64_t index, const char *dy, int64_t first, int64_t pixels, real *sums, real *scratch) noexcept nogil:
-    """Pixels first.. of each row of one part of an image."""
+    """Pixels first.. of each row of one part of an image, strip by strip."""
     cdef const Problem *g = w.g
     cdef bint direct = is_direct(g, w.storage, b.lanes)
-    cdef int64_t step = b.col.out_step * g.dst_x, t
-    cdef real *line = scratch + w.k.ring
+    cdef int64_t step = b.col.out_step * g.dst_x, row = b.row.out_step * g.dst_y, end = part(b.row.count, index + 1, w.k.parts), ahead
     cdef const char *src
     cdef Ring ring
-    ring.rows, ring.width, ring.next = scratch, chunk_width(b.col, pixels), 0
-    for t in range(part(b.row.count, index, w.parts), part(b.row.count, index + 1, w.parts)):
-        fill_ring(b, &ring, t, b.col.z_step * first)
-        src = dy + ((b.row.out_start + b.row.out_step * t) * g.dst_y + (b.col.out_start + b.col.out_step * first) * g.dst_x) * item_size(w.storage)
+    cdef Strip s
+    ring.rows, ring.height, ring.width, ring.next = scratch, ring_height(b.row, &w.k), ring_width(b.col, pixels), 0
+    s.b, s.ring, s.pixels, s.t = b, &ring, pixels, part(b.row.count, index, w.k.parts)
+    while s.t < end:
+        s.rows = smaller(w.k.rows, end - s.t)
+        ahead = w.k.rows if s.t + s.rows < end else 0
+        fill_ring(b, &ring, s.t, s.rows, b.col.z_step * first, ahead)
+        src = dy + ((b.row.out_start + b.row.out_step * s.t) * g.dst_y + (b.col.out_start + b.col.out_step * first) * g.dst_x) * item_size(w.storage)
         if direct:
-            reduce_row(w, b, &ring, t, pixels, <const real *> src, VL, step, sums)
+            s.dy, s.vector, s.row, s.step, s.ahead = <const real *> src, VL, row, step, ahead * row
         else:
-            pack_line(w.storage, src, step, g.dst_c, pixels, b.lanes, 1, line, pixels * VL)
-            reduce_row(w, b, &ring, t, pixels, line, pixels * VL, VL, sums)
+            s.dy, s.vector, s.row, s.step, s.ahead = scratch + w.k.ring, s.rows * pixels * VL, pixels * VL, VL, 0
+            pack_dy(w, &s, src, step, row, ahead * row, scratch + w.k.ring)
+        reduce_strip(w, &s, sums)
+        s.t += s.rows
 
 
 cdef void reduce_part(const Reduce *w, Block *b, int64_t lane, int64_t n, int64_t index, real *sums, real *scratch) noexcept nogil:
@@ -162,7 +226,7 @@ cdef void store_sums(const Reduce *w, const Block *b, int64_t span, int64_t lane
 
 cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
     """One block of lanes, summed over one span."""
-    cdef int64_t block = index % w.blocks, span = w.wave.first + index // w.blocks, lane = block * w.k.lanes, parts = w.g.images * w.parts, i
+    cdef int64_t block = index % w.k.blocks, span = w.wave.first + index // w.k.blocks, lane = block * w.k.lanes, parts = w.g.images * w.k.parts, i
     cdef real *sums = scratch
     cdef Block b
     b.g, b.storage, b.vectors = w.g, w.storage, w.k.vectors
@@ -170,17 +234,17 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.repeat = w.k.multiplier
     clear(sums, w.sums)
     for i in range(part(parts, span, w.spans), part(parts, span + 1, w.spans)):
-        reduce_part(w, &b, lane, i // w.parts, i % w.parts, sums, scratch + w.sums)
+        reduce_part(w, &b, lane, i // w.k.parts, i % w.k.parts, sums, scratch + w.sums)
     store_sums(w, &b, span, lane, sums)
 
 
 cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t i
     if threads == 1:
-        for i in range(w.wave.count * w.blocks):
+        for i in range(w.wave.count * w.k.blocks):
             reduce_block(w, i, scratch)
         return
-    for i in prange(w.wave.count * w.blocks, num_threads=threads, schedule="static"):
+    for i in prange(w.wave.count * w.k.blocks, num_threads=threads, schedule="static"):
         reduce_block(w, i, scratch + threadid() * scratch_size)
 
 
@@ -188,11 +252,11 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef int64_t size, partials, scratch_size
     plan(w)
-    threads = useful_threads(w.g, w.spans * w.blocks, threads)
+    threads = useful_threads(w.g, w.spans * w.k.blocks, threads)
     size = w.g.filter_rows * w.g.filter_cols * w.k.total
     w.wave = first_wave(w.spans, size, threads)
     partials = padded(w.wave.slots * size) if w.spans > 1 else 0
-    scratch_size = padded(w.sums + w.k.ring + w.k.pixels * w.k.vectors * VL)
+    scratch_size = padded(w.sums + w.k.ring + w.k.line)
     w.partials = allocate(partials + threads * scratch_size)
     if w.partials == NULL:
         return 1

@@ -20,6 +20,7 @@ cnp.import_array()
 
 cdef enum:
     TILE = 14                                           # pixels of a register tile, at most
+    CROWDED = 1024                                      # pixels at multiples of this distance, in bytes, fall on four sets of a cache of 4 KiB a way
 
 
 cdef struct Gather:
@@ -101,25 +102,31 @@ cdef struct Strip:                                      # some rows of a chunk
 
 
 cdef void compute_strip(const Gather *w, const Strip *s, const real *filter) noexcept nogil:
-    """Computes a strip, vector by vector of lanes."""
+    """Computes a strip: vector by vector of lanes, each of which stays in the first cache, or row by row where the pixels of a vector crowd a few of
+    its sets."""
+    cdef int64_t vectors = divide_up(s.b.lanes, VL), i, j
+    cdef bint crowded = s.step * <int64_t> sizeof(real) % CROWDED == 0
+    for i in range(s.rows if crowded else vectors):
+        for j in range(vectors if crowded else s.rows):
+            compute_row(w, s, i if crowded else j, j if crowded else i, filter)
+
+
+cdef void compute_row(const Gather *w, const Strip *s, int64_t r, int64_t v, const real *filter) noexcept nogil:
+    """Vector v of row r of a strip."""
     cdef const Block *b = s.b
-    cdef int64_t taps = b.vectors * VL, tiles = divide_up(s.pixels, TILE if MR > 6 else 12), v, r, i, q
+    cdef int64_t taps = b.vectors * VL, tiles = divide_up(s.pixels, TILE if MR > 6 else 12), i, q
     cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
-    cdef const real *x
-    cdef real *out
+    cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r)) + v * s.ring.width * VL
+    cdef real *out = s.out + r * s.row + v * VL
     cdef int size
-    filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps
-    for v in range(divide_up(b.lanes, VL)):
-        for r in range(s.rows):
-            for i in range(tiles):
-                q = part(s.pixels, i, tiles)
-                size = <int> (part(s.pixels, i + 1, tiles) - q)
-                x = ring_row(b, s.ring, b.row.z_step * (s.t + r)) + (v * s.ring.width + q * b.col.z_step) * VL
-                out = s.out + r * s.row + q * s.step + v * VL
-                if b.col.z_step == 1:
-                    stencil_tile(size, 1, b, s.ring, x, filter + v * VL, filter_row, filter_col, out, s.step, s.ahead)
-                else:
-                    stencil_tile(size, b.col.z_step, b, s.ring, x, filter + v * VL, filter_row, filter_col, out, s.step, s.ahead)
+    filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps + v * VL
+    for i in range(tiles):
+        q = part(s.pixels, i, tiles)
+        size = <int> (part(s.pixels, i + 1, tiles) - q)
+        if b.col.z_step == 1:
+            stencil_tile(size, 1, b, s.ring, row + q * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
+        else:
+            stencil_tile(size, b.col.z_step, b, s.ring, row + q * b.col.z_step * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
 
 
 cdef void fold(real *out, int64_t pixels, int64_t row, int64_t channels, int64_t multiplier) noexcept nogil:

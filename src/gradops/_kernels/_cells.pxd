@@ -1,7 +1,8 @@
 # cython: language_level=3, cdivision=True
 """Fractional pooling: the problem that the Python layer packs (`gradops._pooling.Problem`, field for field), cut into strips.
 
-Layout has died into `planes` and `depth`: an NCHW array is an NHWC array of images x channels planes with one channel.
+Layout has died into `planes` and `depth`: an NCHW array is an NHWC array of images x channels planes with one channel. A `Cut` may turn it
+round: then planes are channels of one image, a plane apart, and vectors are full whatever the layout.
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
@@ -38,41 +39,41 @@ cdef inline const Cell *col_cells(const Pool *g) noexcept nogil:
     return row_cells(g) + g.cell_rows
 
 
-cdef inline int64_t strip_channels(int64_t depth) noexcept nogil:
-    """Channels of a strip: all, or an even share of them if they are too many."""
-    return divide_up(depth, divide_up(depth, TILE))
+cdef struct Cut:                                        # how strips are cut
+    int64_t planes, depth
+    int64_t channels, width, height                     # of a strip, at most
+    int64_t rows, cols                                  # of whatever is cut, input or output
 
 
-cdef inline int64_t strip_width(int64_t depth) noexcept nogil:
-    """Pixels of a strip."""
-    return TILE // strip_channels(depth)
-
-
-cdef inline int64_t strip_height(const Pool *g, int64_t rows, int64_t cols) noexcept nogil:
-    """Rows of a strip."""
-    return larger(2, smaller(BAND, rows * columns(g, cols) // MIN_STRIPS))
-
-
-cdef inline int64_t columns(const Pool *g, int64_t cols) noexcept nogil:
-    """Columns of strips: those side by side in all planes."""
-    return g.planes * divide_up(g.depth, strip_channels(g.depth)) * divide_up(cols, strip_width(g.depth))
-
-
-cdef inline int64_t strips(const Pool *g, int64_t rows, int64_t cols) noexcept nogil:
-    return columns(g, cols) * divide_up(rows, strip_height(g, rows, cols))
-
-
-cdef inline Strip strip(const Pool *g, int64_t rows, int64_t cols, int64_t index) noexcept nogil:
-    """Strip `index` of planes of rows x cols pixels; the next one lies below."""
-    cdef Strip s
-    cdef int64_t width = strip_width(g.depth), height = strip_height(g, rows, cols), channels = strip_channels(g.depth)
-    cdef int64_t column = index // divide_up(rows, height), row = index % divide_up(rows, height)
-    s.top = row * height
-    s.bottom = smaller(s.top + height, rows)
-    s.x = column % divide_up(cols, width) * width
-    s.width = smaller(width, cols - s.x)
-    column = column // divide_up(cols, width)
-    s.channel = column % divide_up(g.depth, channels) * channels
-    s.channels = smaller(channels, g.depth - s.channel)
-    s.plane = column // divide_up(g.depth, channels)
+cdef inline Cut cut(int64_t planes, int64_t depth, int64_t most_channels, int64_t rows, int64_t cols) noexcept nogil:
+    """Strips of all channels, or of an even share of them if they are too many, lower than BAND if there would be few."""
+    cdef Cut s
+    s.planes, s.depth, s.rows, s.cols = planes, depth, rows, cols
+    s.channels = divide_up(depth, divide_up(depth, most_channels))
+    s.width = TILE // s.channels
+    s.height = larger(2, smaller(BAND, rows * columns(&s) // MIN_STRIPS))
     return s
+
+
+cdef inline int64_t columns(const Cut *s) noexcept nogil:
+    """Columns of strips: those side by side in all planes."""
+    return s.planes * divide_up(s.depth, s.channels) * divide_up(s.cols, s.width)
+
+
+cdef inline int64_t strips(const Cut *s) noexcept nogil:
+    return columns(s) * divide_up(s.rows, s.height)
+
+
+cdef inline Strip strip(const Cut *s, int64_t index) noexcept nogil:
+    """Strip `index`; the next one lies below."""
+    cdef Strip t
+    cdef int64_t column = index // divide_up(s.rows, s.height), row = index % divide_up(s.rows, s.height)
+    t.top = row * s.height
+    t.bottom = smaller(t.top + s.height, s.rows)
+    t.x = column % divide_up(s.cols, s.width) * s.width
+    t.width = smaller(s.width, s.cols - t.x)
+    column = column // divide_up(s.cols, s.width)
+    t.channel = column % divide_up(s.depth, s.channels) * s.channels
+    t.channels = smaller(s.channels, s.depth - t.channel)
+    t.plane = column // divide_up(s.depth, s.channels)
+    return t

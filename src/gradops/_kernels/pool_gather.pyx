@@ -11,7 +11,7 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
-from _cells cimport Cell, Pool, Strip, TILE, col_cells, row_cells, strip, strip_width, strips
+from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
 from _problem cimport smaller, larger
 from _scratch cimport allocate_bytes, release
 from _storage cimport FLOAT32, FLOAT64, real, widen, narrow
@@ -34,6 +34,7 @@ cdef struct Gather:
     int storage
     const char *x
     char *y
+    Cut cut
 
 
 cdef inline int64_t item_size(int storage, total like) noexcept nogil:
@@ -106,7 +107,7 @@ cdef inline void gather_row(const Gather *w, const Strip *t, int64_t r, int64_t 
     cdef total *sums = acc + TILE
     memset(acc, 0, t.width * channels * sizeof(total))
     while x < stop:
-        width = smaller(strip_width(g.depth), stop - x)
+        width = smaller(w.cut.width, stop - x)
         add_rows(w, t, r, x, width, acc + 2 * TILE, sums)
         add_cols(cells, t.width, x, width, channels, sums, acc)
         x += width
@@ -128,7 +129,7 @@ cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *
 
 
 cdef void gather_strip(const Gather *w, int64_t index, total *scratch) noexcept nogil:
-    cdef Strip t = strip(w.g, w.g.cell_rows, w.g.cell_cols, index)
+    cdef Strip t = strip(&w.cut, index)
     cdef int64_t r
     for r in range(t.top, t.bottom):
         if t.channels == 1:                             # the compiler then vectorises over cells instead of channels
@@ -139,7 +140,7 @@ cdef void gather_strip(const Gather *w, int64_t index, total *scratch) noexcept 
 
 
 cdef void gather_strips(const Gather *w, int threads, total *scratch) noexcept nogil:
-    cdef int64_t index, count = strips(w.g, w.g.cell_rows, w.g.cell_cols)
+    cdef int64_t index, count = strips(&w.cut)
     if threads == 1:
         for index in range(count):
             gather_strip(w, index, scratch)
@@ -148,10 +149,11 @@ cdef void gather_strips(const Gather *w, int threads, total *scratch) noexcept n
         gather_strip(w, index, scratch + threadid() * 3 * TILE)
 
 
-cdef int drive(const Gather *w, int threads) noexcept nogil:
+cdef int drive(Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
     cdef void *scratch
+    w.cut = cut(g.planes, g.depth, TILE, g.cell_rows, g.cell_cols)
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
     scratch = allocate_bytes(threads * 3 * TILE * sizeof(double))

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """dx[h, w] = sum over the cells (r, k) that cover (h, w) of dy[r, k] / pixels(r, k): fractional_avg_pool_grad, as a gather.
 
-In parallel: strips of dx; each is written once, by one thread, its cells summed in float64 in the order of (r, k).
-Packed: each row of dy that a strip needs, divided once and expanded to the strip's columns: `near` holds the first cell of each
-column, `far` the second. The two latest rows stay, for a row of dx lies in two row cells at most. Only equal neighbours in an
-overlapping sequence put it into more, which are summed into the second; likewise columns.
+In parallel: strips of dx; each is written once, by one thread, its cells summed in float64 in the order of (r, k). Rows of dx in the same
+row cells are equal, and copied. Packed: each row of dy that a strip needs, divided once, as [cell][channel], whatever the layout. The two
+latest rows stay, for a row of dx lies in two row cells at most. Only equal neighbours in an overlapping sequence put it into more, which are
+summed into the second; likewise columns.
 
 *Assumes:* dy and dx are contiguous and aligned; no dimension of dx is zero; cells are as `gradops._pooling` checks them.
 """
@@ -13,10 +13,10 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
-from _cells cimport Cell, Pool, Strip, TILE, col_cells, row_cells, strip, strip_channels, strip_width, strips
+from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
-from _storage cimport FLOAT16, FLOAT32, FLOAT64, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
+from _storage cimport real, transpose, VL, FLOAT16, FLOAT32, FLOAT64, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
 
 cnp.import_array()
 
@@ -29,15 +29,18 @@ cdef enum:
 cdef double TWO_63 = 9223372036854775808.0
 
 
+ctypedef fused total:
+    float
+    double
+
+
 cdef struct Span:
     int64_t first, last                                 # cells [first, last)
 
 
 cdef struct Row:
-    # A row of dy, or the sum of several, divided and expanded to the columns of a strip.
-    int64_t name                                        # which one, or -1
-    double *near
-    double *far
+    int64_t name                                        # which row of dy, or -1 if it is the sum of several
+    double *cells                                       # divided: [cell][channel], after a cell of zeros
 
 
 cdef struct Spread:
@@ -45,20 +48,22 @@ cdef struct Spread:
     int storage
     const char *dy
     char *dx
+    Cut cut                                             # of dx
+    int64_t pixel                                       # from pixel to pixel, in elements
+    int64_t dx_channel, dy_channel                      # from channel to channel
     Span *row_spans                                     # the cells that cover each row of dx
     Span *col_spans
     double *widths                                      # columns of each column cell
     int64_t *near                                       # the first cell of each column, counted from its strip's first, or -1
-    int64_t *far                                        # the second cell
-    int64_t reach                                       # cells of a column, at most
+    int64_t *far                                        # the second cell, or the one that holds the sum of it and all that follow, or -1
     int64_t cells                                       # column cells of a strip, at most
+    int64_t sums                                        # and sums of column cells
 
 
 cdef struct Scratch:
     Row[2] rows
-    double *acc
-    double *wide                                        # one row of dy
-    double *scaled                                      # the same divided, with a cell of zeros before it
+    double *wide                                        # cells of one row of dy as they are widened
+    double *values                                      # a row of dx before it is rounded
 
 
 cdef inline int64_t item_size(int storage) noexcept nogil:
@@ -128,126 +133,162 @@ cdef inline void narrow(int storage, const double *src, int64_t n, char *dst) no
             done += count
 
 
-cdef inline void divide(
-    const Spread *w, const Strip *t, int64_t r, Span span, int64_t channels, bint add, double *wide, double *scaled
-) noexcept nogil:
-    """wide[k, c] = dy[r, k, c] / pixels(r, k) for the column cells k of `span`; added to `scaled` if `add`."""
-    cdef const Pool *g = w.g
-    cdef int64_t size = item_size(w.storage), k, c
-    cdef double height = row_cells(g)[r].size
-    cdef const char *src = w.dy + (((t.plane * g.cell_rows + r) * g.cell_cols + span.first) * g.depth + t.channel) * size
-    if channels == g.depth:
-        widen(w.storage, src, (span.last - span.first) * channels, wide)
-    else:
-        for k in range(span.last - span.first):
-            widen(w.storage, src + k * g.depth * size, channels, wide + k * channels)
-    for k in range(span.last - span.first):
-        for c in range(channels):
-            wide[k * channels + c] /= height * w.widths[span.first + k]
+cdef inline void scale(const double *src, int64_t step, int64_t n, double pixels, bint add, double *dst) noexcept nogil:
+    """dst[i] (+)= src[i step] / pixels; a product where that is the same."""
+    cdef int64_t i, whole = <int64_t> pixels
+    cdef double factor = 1 / pixels
     if add:
-        for k in range((span.last - span.first) * channels):
-            scaled[k] += wide[k]
+        for i in range(n):
+            dst[i] += src[i * step] / pixels
+    elif whole & (whole - 1):
+        for i in range(n):
+            dst[i] = src[i * step] / pixels
+    else:
+        for i in range(n):
+            dst[i] = src[i * step] * factor
 
 
-cdef inline void expand(const int64_t *cells, int64_t width, int64_t channels, const double *scaled, double *row) noexcept nogil:
-    """row[x, c] = scaled[cells[x], c]"""
-    cdef int64_t x, c
-    for x in range(width):
-        for c in range(channels):
-            row[x * channels + c] = scaled[cells[x] * channels + c]
+cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add, double *wide, double *cells) noexcept nogil:
+    """cells[k, c] (+)= dy[r, k, c] / pixels(r, k) for the column cells k of `span`."""
+    cdef const Pool *g = w.g
+    cdef int64_t size = item_size(w.storage), count = span.last - span.first, k, c
+    cdef double height = row_cells(g)[r].size
+    cdef const char *src = w.dy + (t.plane * g.cell_rows * g.cell_cols * w.cut.depth + (r * g.cell_cols + span.first) * w.pixel + t.channel * w.dy_channel) * size
+    if w.dy_channel == 1:
+        for k in range(count):
+            widen(w.storage, src + k * w.pixel * size, t.channels, wide)
+            scale(wide, 1, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
+        return
+    for c in range(t.channels):
+        widen(w.storage, src + c * w.dy_channel * size, count, wide + c * count)
+    for k in range(count):
+        scale(wide + k, count, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
 
 
-cdef inline void expand_rest(const Spread *w, const Strip *t, const double *scaled, double *far) noexcept nogil:
-    """far[x, c] += scaled[k, c] for the third and later cells k of each column."""
+cdef void add_far(const Spread *w, const Strip *t, double *cells) noexcept nogil:
+    """Adds the second, third ... cells of the columns that lie in more than two."""
     cdef const Span *spans = w.col_spans + t.x
     cdef int64_t x, k, c
+    cdef double *total
     for x in range(t.width):
-        for k in range(spans[x].first + 2, spans[x].last):
+        if spans[x].last - spans[x].first > 2:
+            total = cells + w.far[t.x + x] * t.channels
             for c in range(t.channels):
-                far[x * t.channels + c] += scaled[(k - spans[0].first) * t.channels + c]
+                total[c] = 0
+            for k in range(spans[x].first + 1 - spans[0].first, spans[x].last - spans[0].first):
+                for c in range(t.channels):
+                    total[c] += cells[k * t.channels + c]
 
 
-cdef inline void fill(
-    const Spread *w, const Strip *t, Span rows, int64_t channels, double *wide, double *scaled, Row *row
-) noexcept nogil:
-    """row = the sum of `rows` of dy, divided and expanded."""
-    cdef Span cols = Span(w.col_spans[t.x].first, w.col_spans[t.x + t.width - 1].last)
-    cdef int64_t r
-    memset(scaled - channels, 0, channels * sizeof(double))
-    divide(w, t, rows.first, cols, channels, False, scaled, scaled)
-    for r in range(rows.first + 1, rows.last):
-        divide(w, t, r, cols, channels, True, wide, scaled)
-    expand(w.near + t.x, t.width, channels, scaled, row.near)
-    if w.reach > 1:
-        expand(w.far + t.x, t.width, channels, scaled, row.far)
-    if w.reach > 2:
-        expand_rest(w, t, scaled, row.far)
-
-
-cdef Row *prepared(const Spread *w, const Strip *t, Span rows, Scratch *s) noexcept nogil:
-    """The sum of `rows` of dy as it is needed here; perhaps still there from the strip above."""
+cdef const double *prepared(const Spread *w, const Strip *t, Span rows, Scratch *s) noexcept nogil:
+    """The cells of a row of dy, or of the sum of several; perhaps still there from the row above."""
     cdef Row *row = &s.rows[rows.first & 1]
-    cdef int64_t name = ((t.plane * w.g.cols + t.x) * w.g.depth + t.channel) * w.g.cell_rows + rows.first
+    cdef int64_t name = ((t.plane * w.g.cols + t.x) * w.cut.depth + t.channel) * w.g.cell_rows + rows.first, r
+    cdef Span cols = Span(w.col_spans[t.x].first, w.col_spans[t.x + t.width - 1].last)
     if rows.last > rows.first + 1:
         name = -1
     if name < 0 or row.name != name:
-        if t.channels == 1:                             # the compiler then vectorises over cells instead of channels
-            fill(w, t, rows, 1, s.wide, s.scaled, row)
-        else:
-            fill(w, t, rows, t.channels, s.wide, s.scaled, row)
+        memset(row.cells - t.channels, 0, t.channels * sizeof(double))
+        for r in range(rows.first, rows.last):
+            divide(w, t, r, cols, r > rows.first, s.wide, row.cells)
+        if w.sums:
+            add_far(w, t, row.cells)
         row.name = name
-    return row
+    return row.cells
 
 
-cdef const double *summed(const Spread *w, int64_t n, const Row *above, const Row *below, double *acc) noexcept nogil:
-    """above.near + above.far + below.near + below.far, in that order; what is absent counts as zeros."""
-    cdef int64_t i
-    if above == NULL:
-        memset(acc, 0, n * sizeof(double))
-    elif below == NULL and w.reach < 2:
-        return above.near
-    elif below == NULL:
-        for i in range(n):
-            acc[i] = above.near[i] + above.far[i]
-    elif w.reach < 2:
-        for i in range(n):
-            acc[i] = above.near[i] + below.near[i]
-    else:
-        for i in range(n):
-            acc[i] = above.near[i] + above.far[i] + below.near[i] + below.far[i]
-    return acc
+cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, const double *below, int64_t ld, total *out) noexcept nogil:
+    """out[x ld + c] = the sum of the cells that cover it: near and far above, then near and far below; `above` may be NULL, or `below`."""
+    cdef int64_t x, c, n, f
+    for x in range(t.width):
+        n, f = w.near[t.x + x] * t.channels, w.far[t.x + x] * t.channels
+        if above == NULL:
+            for c in range(t.channels):
+                out[c] = 0
+        elif f < 0 and below == NULL:
+            for c in range(t.channels):
+                out[c] = <total> above[n + c]
+        elif f < 0:
+            for c in range(t.channels):
+                out[c] = <total> (above[n + c] + below[n + c])
+        elif below == NULL:
+            for c in range(t.channels):
+                out[c] = <total> (above[n + c] + above[f + c])
+        else:
+            for c in range(t.channels):
+                out[c] = <total> (above[n + c] + above[f + c] + below[n + c] + below[f + c])
+        out += ld
 
 
-cdef inline void spread_row(const Spread *w, const Strip *t, int64_t h, Scratch *s) noexcept nogil:
-    """Row h of a strip of dx."""
-    cdef const Pool *g = w.g
-    cdef Span span = w.row_spans[h]
-    cdef Row *above = NULL
-    cdef Row *below = NULL
-    cdef int64_t size = item_size(w.storage), x
-    cdef const double *values
-    cdef char *dst = w.dx + (((t.plane * g.rows + h) * g.cols + t.x) * g.depth + t.channel) * size
-    if span.first < span.last:
-        above = prepared(w, t, Span(span.first, span.first + 1), s)
-    if span.first + 1 < span.last:
-        below = prepared(w, t, Span(span.first + 1, span.last), s)
-    values = summed(w, t.width * t.channels, above, below, s.acc)
-    if t.channels == g.depth:
-        narrow(w.storage, values, t.width * t.channels, dst)
-    else:
+cdef void store_planes(const Spread *w, const Strip *t, const double *values, double *line, char *dst) noexcept nogil:
+    """Rounds a row of a strip, channel by channel."""
+    cdef int64_t size = item_size(w.storage), c, x
+    for c in range(t.channels):
         for x in range(t.width):
-            narrow(w.storage, values + x * t.channels, t.channels, dst + x * g.depth * size)
+            line[x] = values[x * t.channels + c]
+        narrow(w.storage, line, t.width, dst + c * w.dx_channel * size)
+
+
+cdef void store_floats(const Spread *w, const Strip *t, const real *values, real *dst) noexcept nogil:
+    """dst[c dx_channel + x] = values[x channels + c], transposed in registers as far as blocks are whole."""
+    cdef int64_t x = 0, c, i
+    if t.channels == VL:
+        while x + VL <= t.width:
+            transpose(values + x * VL, VL, dst + x, w.dx_channel)
+            x += VL
+    for c in range(t.channels):
+        for i in range(x, t.width):
+            dst[c * w.dx_channel + i] = values[i * t.channels + c]
+
+
+cdef void compute_row(const Spread *w, const Strip *t, const double *above, const double *below, Scratch *s, char *dst) noexcept nogil:
+    """A row of a strip of dx."""
+    cdef int64_t size = item_size(w.storage), x
+    if w.storage == FLOAT32 and w.dx_channel == 1:
+        sum_row(w, t, above, below, w.pixel, <float *> dst)
+    elif w.storage == FLOAT32:
+        sum_row(w, t, above, below, t.channels, <float *> s.values)
+        store_floats(w, t, <const real *> s.values, <real *> dst)
+    else:
+        sum_row(w, t, above, below, t.channels, s.values)
+        if w.dx_channel != 1:
+            store_planes(w, t, s.values, s.wide, dst)
+        else:
+            for x in range(t.width):
+                narrow(w.storage, s.values + x * t.channels, t.channels, dst + x * w.pixel * size)
+
+
+cdef void copy_row(const Spread *w, const Strip *t, const char *src, char *dst) noexcept nogil:
+    """A row of a strip of dx that equals another."""
+    cdef int64_t size = item_size(w.storage), pieces = t.channels, step = w.dx_channel, n = t.width, i
+    if w.dx_channel == 1 and t.channels == w.cut.depth:
+        pieces, n = 1, t.width * t.channels
+    elif w.dx_channel == 1:
+        pieces, step, n = t.width, w.pixel, t.channels
+    for i in range(pieces):
+        memcpy(dst + i * step * size, src + i * step * size, n * size)
 
 
 cdef void spread_strip(const Spread *w, int64_t index, Scratch *s) noexcept nogil:
-    cdef Strip t = strip(w.g, w.g.rows, w.g.cols, index)
-    cdef int64_t h
+    """The rows of a strip of dx."""
+    cdef Strip t = strip(&w.cut, index)
+    cdef int64_t row = w.g.cols * w.pixel * item_size(w.storage), h
+    cdef const double *above
+    cdef const double *below
+    cdef Span span
+    cdef char *dst = w.dx + (t.plane * w.g.rows * w.g.cols * w.cut.depth + t.x * w.pixel + t.channel * w.dx_channel) * item_size(w.storage)
     for h in range(t.top, t.bottom):
-        spread_row(w, &t, h, s)
+        span = w.row_spans[h]
+        if h > t.top and span.first == w.row_spans[h - 1].first and span.last == w.row_spans[h - 1].last:
+            copy_row(w, &t, dst + (h - 1) * row, dst + h * row)
+            continue
+        above = prepared(w, &t, Span(span.first, span.first + 1), s) if span.first < span.last else NULL
+        below = prepared(w, &t, Span(span.first + 1, span.last), s) if span.first + 1 < span.last else NULL
+        compute_row(w, &t, above, below, s, dst + h * row)
 
 
 cdef void spread_strips(const Spread *w, int threads, Scratch *scratch) noexcept nogil:
-    cdef int64_t index, count = strips(w.g, w.g.rows, w.g.cols)
+    cdef int64_t index, count = strips(&w.cut)
     if threads == 1:
         for index in range(count):
             spread_strip(w, index, scratch)
@@ -269,44 +310,54 @@ cdef void cover(const Cell *cells, int64_t count, int64_t n, Span *spans) noexce
 
 
 cdef void plan(Spread *w) noexcept nogil:
-    """Fills the tables."""
+    """Cuts strips and fills the tables. A single channel of many planes is turned round, VL planes at a time."""
     cdef const Pool *g = w.g
-    cdef int64_t i, width = strip_width(g.depth), start, cells
+    cdef int64_t i, start, cells, sums = 0
     cdef Span span
+    if g.depth == 1:
+        w.cut = cut(1, g.planes, VL, g.rows, g.cols)
+        w.pixel, w.dx_channel, w.dy_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols
+    else:
+        w.cut = cut(g.planes, g.depth, TILE, g.rows, g.cols)
+        w.pixel, w.dx_channel, w.dy_channel = g.depth, 1, 1
     cover(row_cells(g), g.cell_rows, g.rows, w.row_spans)
     cover(col_cells(g), g.cell_cols, g.cols, w.col_spans)
-    w.reach = w.cells = 0
+    w.cells = w.sums = 0
     for i in range(g.cols):
         span = w.col_spans[i]
-        start = w.col_spans[i // width * width].first
+        start = w.col_spans[i // w.cut.width * w.cut.width].first
         cells = span.last - span.first
         w.near[i] = span.first - start if cells > 0 else -1
         w.far[i] = span.first - start + 1 if cells > 1 else -1
-        w.reach = larger(w.reach, cells)
         w.cells = larger(w.cells, span.last - start)
+    for i in range(g.cols):
+        sums = sums if i % w.cut.width else 0
+        if w.col_spans[i].last - w.col_spans[i].first > 2:
+            w.far[i] = w.cells + sums
+            sums += 1
+            w.sums = larger(w.sums, sums)
     for i in range(g.cell_cols):
         w.widths[i] = col_cells(g)[i].size
 
 
-cdef int64_t scaled_size(const Spread *w) noexcept nogil:
-    """Doubles of a row of divided cells and one more cell."""
-    return divide_up((w.cells + 1) * strip_channels(w.g.depth), 8) * 8
+cdef int64_t row_size(const Spread *w) noexcept nogil:
+    """Doubles of a row of cells and one more."""
+    return divide_up((w.cells + w.sums + 1) * w.cut.channels, 8) * 8
 
 
 cdef int64_t scratch_size(const Spread *w) noexcept nogil:
     """Doubles of one thread's buffers."""
-    return 5 * TILE + 2 * scaled_size(w) + divide_up(strip_channels(w.g.depth), 8) * 8
+    return 2 * row_size(w) + larger(w.cells * w.cut.channels, w.cut.width) + TILE + 8
 
 
 cdef void place(const Spread *w, int threads, double *slab, Scratch *scratch) noexcept nogil:
     """Gives each thread its buffers."""
     cdef int64_t t
     for t in range(threads):
-        scratch[t].rows[0] = Row(-1, slab, slab + TILE)
-        scratch[t].rows[1] = Row(-1, slab + 2 * TILE, slab + 3 * TILE)
-        scratch[t].acc = slab + 4 * TILE
-        scratch[t].wide = slab + 5 * TILE
-        scratch[t].scaled = scratch[t].wide + scaled_size(w) + divide_up(strip_channels(w.g.depth), 8) * 8
+        scratch[t].rows[0] = Row(-1, slab + w.cut.channels)
+        scratch[t].rows[1] = Row(-1, slab + row_size(w) + w.cut.channels)
+        scratch[t].values = slab + 2 * row_size(w)
+        scratch[t].wide = scratch[t].values + TILE
         slab += scratch_size(w)
 
 

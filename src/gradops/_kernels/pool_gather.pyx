@@ -2,7 +2,8 @@
 """y[r, k] = sum over the pixels (h, w) of the cell (r, k) of x[h, w] / pixels(r, k): fractional_avg_pool.
 
 In parallel: strips of y; each is written once, by one thread. A row of a strip sums its input rows first, its columns second.
-Packed: float16 and bfloat16 are widened to float32, a piece of a row at a time; other types are read where they lie.
+Packed: float16 and bfloat16 are widened to float32, a piece of a row at a time; other types are read where they lie. Where channels come
+first, the sums of VL planes are turned to [column][plane], so that columns are added vector by vector, too.
 
 *Assumes:* x and y are contiguous and aligned; no dimension is zero; cells are as `gradops._pooling` checks them.
 """
@@ -14,7 +15,7 @@ cimport numpy as cnp
 from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
 from _problem cimport smaller, larger
 from _scratch cimport allocate_bytes, release
-from _storage cimport FLOAT32, FLOAT64, real, widen, narrow
+from _storage cimport FLOAT32, FLOAT64, VL, real, transpose, widen, narrow
 
 cnp.import_array()
 
@@ -34,7 +35,9 @@ cdef struct Gather:
     int storage
     const char *x
     char *y
-    Cut cut
+    Cut cut                                             # of y
+    int64_t pixel                                       # from pixel to pixel, in elements
+    int64_t x_channel, y_channel                        # from channel to channel
 
 
 cdef inline int64_t item_size(int storage, total like) noexcept nogil:
@@ -64,20 +67,38 @@ cdef inline void add(int storage, const char *src, int64_t n, bint first, total 
 
 
 cdef inline void add_rows(
-    const Gather *w, const Strip *t, int64_t r, int64_t x, int64_t width, total *wide, total *sums
+    const Gather *w, const Strip *t, int64_t r, int64_t x, int64_t width, total *wide, total *rows, total *sums
 ) noexcept nogil:
     """sums[x', c] = the sum of input pixels (h, x + x', c) over the rows h of row cell r."""
     cdef const Pool *g = w.g
     cdef Cell cell = row_cells(g)[r]
-    cdef int64_t size = item_size(w.storage, <total> 0), h, i
-    cdef const char *src
+    cdef int64_t size = item_size(w.storage, <total> 0), row = g.cols * w.pixel * size, h, i
+    cdef const char *src = w.x + (t.plane * g.rows * g.cols * w.cut.depth + (cell.start * g.cols + x) * w.pixel + t.channel * w.x_channel) * size
+    if w.x_channel != 1:
+        for i in range(t.channels):
+            for h in range(cell.size):
+                add(w.storage, src + h * row + i * w.x_channel * size, width, h == 0, wide, rows + i * width)
+        turn(rows, width, t.channels, sums)
+        return
     for h in range(cell.size):
-        src = w.x + (((t.plane * g.rows + cell.start + h) * g.cols + x) * g.depth + t.channel) * size
-        if t.channels == g.depth:
-            add(w.storage, src, width * t.channels, h == 0, wide, sums)
+        if t.channels == w.cut.depth:
+            add(w.storage, src + h * row, width * t.channels, h == 0, wide, sums)
         else:
             for i in range(width):
-                add(w.storage, src + i * g.depth * size, t.channels, h == 0, wide, sums + i * t.channels)
+                add(w.storage, src + h * row + i * w.pixel * size, t.channels, h == 0, wide, sums + i * t.channels)
+
+
+cdef inline void turn(const total *rows, int64_t width, int64_t channels, total *sums) noexcept nogil:
+    """sums[x channels + c] = rows[c width + x], floats in registers as far as blocks are whole."""
+    cdef int64_t x = 0, c, i
+    if total is float:
+        if channels == VL:
+            while x + VL <= width:
+                transpose(<const real *> rows + x, width, <real *> sums + x * VL, VL)
+                x += VL
+    for i in range(x, width):
+        for c in range(channels):
+            sums[i * channels + c] = rows[c * width + i]
 
 
 cdef inline void add_cols(
@@ -105,38 +126,45 @@ cdef inline void gather_row(const Gather *w, const Strip *t, int64_t r, int64_t 
     cdef const Cell *cells = col_cells(g) + t.x
     cdef int64_t x = cells[0].start, stop = cells[t.width - 1].start + cells[t.width - 1].size, width
     cdef total *sums = acc + TILE
+    cdef total *wide = acc + 2 * TILE
     memset(acc, 0, t.width * channels * sizeof(total))
     while x < stop:
         width = smaller(w.cut.width, stop - x)
-        add_rows(w, t, r, x, width, acc + 2 * TILE, sums)
+        add_rows(w, t, r, x, width, wide, acc + 3 * TILE, sums)
         add_cols(cells, t.width, x, width, channels, sums, acc)
         x += width
     average(cells, t.width, channels, row_cells(g)[r].size, acc)
 
 
-cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *acc) noexcept nogil:
+cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *acc, total *line) noexcept nogil:
     """Writes a row of a strip of y, rounded once."""
     cdef const Pool *g = w.g
-    cdef int64_t size = item_size(w.storage, <total> 0), i, pieces = 1, n = t.width * t.channels
-    cdef char *dst = w.y + (((t.plane * g.cell_rows + r) * g.cell_cols + t.x) * g.depth + t.channel) * size
-    if t.channels != g.depth:
-        pieces, n = t.width, t.channels
+    cdef int64_t size = item_size(w.storage, <total> 0), i, x, pieces = 1, step = 0, n = t.width * t.channels
+    cdef char *dst = w.y + (t.plane * g.cell_rows * g.cell_cols * w.cut.depth + (r * g.cell_cols + t.x) * w.pixel + t.channel * w.y_channel) * size
+    cdef const total *values = acc
+    if w.y_channel != 1:
+        pieces, step, n = t.channels, w.y_channel, t.width
+    elif t.channels != w.cut.depth:
+        pieces, step, n = t.width, w.pixel, t.channels
     for i in range(pieces):
-        if total is float:
-            narrow(w.storage, <const real *> acc + i * n, n, dst + i * g.depth * size)
+        if w.y_channel != 1:
+            values = line
+            for x in range(n):
+                line[x] = acc[x * t.channels + i]
         else:
-            memcpy(dst + i * g.depth * size, acc + i * n, n * size)
+            values = acc + i * n
+        if total is float:
+            narrow(w.storage, <const real *> values, n, dst + i * step * size)
+        else:
+            memcpy(dst + i * step * size, values, n * size)
 
 
 cdef void gather_strip(const Gather *w, int64_t index, total *scratch) noexcept nogil:
     cdef Strip t = strip(&w.cut, index)
     cdef int64_t r
     for r in range(t.top, t.bottom):
-        if t.channels == 1:                             # the compiler then vectorises over cells instead of channels
-            gather_row(w, &t, r, 1, scratch)
-        else:
-            gather_row(w, &t, r, t.channels, scratch)
-        store(w, &t, r, scratch)
+        gather_row(w, &t, r, t.channels, scratch)
+        store(w, &t, r, scratch, scratch + TILE)
 
 
 cdef void gather_strips(const Gather *w, int threads, total *scratch) noexcept nogil:
@@ -146,17 +174,22 @@ cdef void gather_strips(const Gather *w, int threads, total *scratch) noexcept n
             gather_strip(w, index, scratch)
         return
     for index in prange(count, num_threads=threads, schedule="dynamic"):
-        gather_strip(w, index, scratch + threadid() * 3 * TILE)
+        gather_strip(w, index, scratch + threadid() * 4 * TILE)
 
 
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
     cdef void *scratch
-    w.cut = cut(g.planes, g.depth, TILE, g.cell_rows, g.cell_cols)
+    if g.depth == 1:                                    # planes are turned round, VL at a time
+        w.cut = cut(1, g.planes, VL, g.cell_rows, g.cell_cols)
+        w.pixel, w.x_channel, w.y_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols
+    else:
+        w.cut = cut(g.planes, g.depth, TILE, g.cell_rows, g.cell_cols)
+        w.pixel, w.x_channel, w.y_channel = g.depth, 1, 1
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
-    scratch = allocate_bytes(threads * 3 * TILE * sizeof(double))
+    scratch = allocate_bytes(threads * 4 * TILE * sizeof(double))
     if scratch == NULL:
         return 1
     if w.storage <= FLOAT32:

@@ -179,47 +179,67 @@ cdef struct Blocking:                                   # how lanes and rows fal
     int64_t lanes, vectors                              # of a block
     int64_t blocks                                      # of lanes
     int64_t parts                                       # of an image's rows
+    int64_t count                                       # pixels of the longest row lane
     int64_t pixels                                      # of a chunk, at most
     int64_t rows                                        # of a strip, at most
     bint merged                                         # whether several column lanes of a strip of results are stored together
     int64_t ring, line                                  # reals of the ring, and of a strip of packed results or gradients
 
 
-cdef inline int64_t strip_rows(const Problem *g, const Lane *rows, int64_t row_size) noexcept nogil:
+cdef inline bint hull(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:
+    """A lane whose taps reach whatever those of several lanes do, if these read the same steps; what it reads can be packed for all of them."""
+    cdef int64_t i
+    if count < 2:
+        return False
+    h[0] = lanes[0]
+    h.tap_step = 1
+    for i in range(count):
+        if lanes[i].src_unit != 1 or lanes[i].z_step != 1:
+            return False
+        h.src_start = smaller(h.src_start, lanes[i].src_start)
+        h.count = larger(h.count, lanes[i].count)
+    h.taps = 0
+    for i in range(count):
+        h.taps = larger(h.taps, lanes[i].src_start - h.src_start + (lanes[i].taps - 1) * lanes[i].tap_step + 1)
+    return True
+
+
+cdef inline int64_t strip_rows(const Lane *rows, int64_t row_lanes, int64_t row_size) noexcept nogil:
     """Rows of a strip whose ring fits, for packed rows of so many reals; 0 if not even the taps of one pixel do."""
     cdef int64_t most = RING // <int64_t> sizeof(real) // row_size, strip = most, i
-    for i in range(g.row_lanes):
+    for i in range(row_lanes):
         strip = smaller(strip, (most - rows[i].taps) // rows[i].z_step + 1 if most >= rows[i].taps else 0)
     return strip
 
 
-cdef inline Blocking blocking(const Problem *g, const Lane *rows, const Lane *cols) noexcept nogil:
+cdef inline Blocking blocking(const Problem *g, const Lane *rows, int64_t row_lanes, const Lane *cols, int64_t col_lanes) noexcept nogil:
     """Blocks of whole channels: as many lanes as leave room for ENOUGH_ROWS in the ring, fewer where there would be too few blocks."""
     cdef Blocking k
     cdef int64_t i, height = 0, width = 1, count = 0, most
     k.pixels = 0
-    for i in range(g.row_lanes):
+    for i in range(row_lanes):
         count = larger(count, rows[i].count)
-    for i in range(g.col_lanes):
+    for i in range(col_lanes):
         k.pixels = larger(k.pixels, chunk_pixels(g, cols + i))
         width = larger(width, ring_width(cols + i, chunk_pixels(g, cols + i)))
     k.multiplier = g.src_channels * g.dst_channels
     k.total = g.groups * k.multiplier
     most = k.total if k.multiplier == 1 else smaller(k.total, LANES // k.multiplier * k.multiplier)
     k.blocks = divide_up(k.total, most)
-    while block_lanes(&k) > VL and block_lanes(&k) > k.multiplier and strip_rows(g, rows, width * divide_up(block_lanes(&k), VL) * VL) < smaller(ENOUGH_ROWS, count):
+    while block_lanes(&k) > VL and block_lanes(&k) > k.multiplier and strip_rows(rows, row_lanes, width * divide_up(block_lanes(&k), VL) * VL) < smaller(ENOUGH_ROWS, count):
         k.blocks += 1
     k.parts = larger(smaller(divide_up(MIN_BLOCKS, k.blocks * g.images), count // (ROWS_PER_TAP * g.filter_rows)), 1)
     k.blocks = larger(k.blocks, smaller(divide_up(MIN_BLOCKS, k.parts * g.images), k.total // larger(LEAST_LANES, k.multiplier)))
     k.lanes = block_lanes(&k)
     k.blocks = divide_up(k.total, k.lanes)
     k.vectors = divide_up(k.lanes, VL)
-    k.rows = larger(smaller(strip_rows(g, rows, width * k.vectors * VL), divide_up(count, k.parts)), 1)
-    for i in range(g.row_lanes):
+    k.rows = larger(smaller(strip_rows(rows, row_lanes, width * k.vectors * VL), divide_up(count, k.parts)), 1)
+    for i in range(row_lanes):
         height = larger(height, ring_height(rows + i, &k))
     k.ring = height * width * k.vectors * VL
-    k.merged = g.col_lanes > 1 and width <= WIDTH
-    for i in range(g.col_lanes):
+    k.count = count
+    k.merged = g.col_lanes > 1
+    for i in range(col_lanes):
         k.merged = k.merged and cols[i].count <= chunk_pixels(g, cols + i)
     k.line = k.rows * (g.dst_cols if k.merged else k.pixels) * k.vectors * VL
     return k

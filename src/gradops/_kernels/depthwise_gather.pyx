@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """dst[pixel, c] = sum_(m, tap) src[pixel + tap, lane] filter[tap, lane]: depthwise_conv2d_native and its input gradient, one stencil.
 
-In parallel: blocks of (image, span of rows, lanes). Packed: the filter once, as [block][tap][lane]; rows of src in a ring. A register holds
-one vector of lanes of one pixel; a tap's filter vector serves up to TILE pixels. Forward, a channel is repeated for its multipliers while
+In parallel: blocks of (image, part of its rows, lanes). Packed: the filter once, as [block][tap][lane]; rows of src in a ring, one for all lane
+pairs where these can share it. A register holds one vector of lanes of one pixel; a tap's filter vector serves up to TILE pixels. Forward, a channel is repeated for its multipliers while
 it is packed; backward, the lanes of a channel are added up when they are stored.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; row lanes have tap_step 1; at most LANES multipliers.
@@ -11,8 +11,8 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 cimport numpy as cnp
-from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, larger, part, useful_threads
-from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, ring_height, ring_row, ring_width
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
+from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, prefetch_to_write, store, zero, widen, narrow_block
 
@@ -30,6 +30,8 @@ cdef struct Gather:
     const char *filter
     char *dst
     Blocking k
+    bint shared                                         # whether all lane pairs find what they read in one ring, that of hull_row and hull_col
+    Lane hull_row, hull_col
     real *filter_panels                                 # [block][tap][vector][VL]
 
 
@@ -99,6 +101,7 @@ cdef struct Strip:                                      # some rows of a chunk
     real *out                                           # at row r and pixel q: out[r row + q step + lane]
     int64_t row, step
     int64_t ahead                                       # the same of the next strip
+    int64_t row_shift, col_shift                        # from the ring's first row and column to those that the lane pair reads first
 
 
 cdef void compute_strip(const Gather *w, const Strip *s, const real *filter) noexcept nogil:
@@ -116,7 +119,7 @@ cdef void compute_row(const Gather *w, const Strip *s, int64_t r, int64_t v, con
     cdef const Block *b = s.b
     cdef int64_t taps = b.vectors * VL, tiles = divide_up(s.pixels, TILE if MR > 6 else 12), i, q
     cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
-    cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r)) + v * s.ring.width * VL
+    cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r) + s.row_shift) + (v * s.ring.width + s.col_shift) * VL
     cdef real *out = s.out + r * s.row + v * VL
     cdef int size
     filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps + v * VL
@@ -159,7 +162,11 @@ cdef void gather_strip(const Gather *w, const Block *b, Ring *ring, int64_t t, i
     cdef const Problem *g = w.g
     cdef int64_t row = b.row.out_step * g.dst_y, column = b.col.out_start + b.col.out_step * first
     cdef Strip s
-    fill_ring(b, ring, t, rows, b.col.z_step * first, ahead)
+    s.row_shift = s.col_shift = 0
+    if w.shared:
+        s.row_shift, s.col_shift = b.row.src_start - w.hull_row.src_start, b.col.src_start - w.hull_col.src_start
+    else:
+        fill_ring(b, ring, t, rows, b.col.z_step * first, ahead)
     s.b, s.ring, s.t, s.rows, s.pixels = b, ring, t, rows, pixels
     if is_direct_gather(w, b):
         dst += (b.row.out_start * g.dst_y + t * row + column * g.dst_x) * item_size(w.storage)
@@ -191,7 +198,7 @@ cdef void gather_rows(const Gather *w, Block *b, Ring *ring, int64_t *owner, int
         while first < b.col.count:
             pixels = smaller(chunk_pixels(g, b.col), b.col.count - first)
             chunk = ((b.row - row_lanes(g)) * g.col_lanes + j) * g.dst_cols + first
-            if owner[0] != chunk:
+            if not w.shared and owner[0] != chunk:
                 owner[0] = chunk
                 ring.height, ring.width, ring.next = ring_height(b.row, &w.k), ring_width(b.col, pixels), 0
             gather_strip(w, b, ring, t, rows, ahead, first, pixels, dst, filter, line)
@@ -206,7 +213,7 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
     """One block of lanes of one part of the rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
     cdef const Problem *g = w.g
     cdef int64_t block = index % w.k.blocks, part_ = index // w.k.blocks % w.k.parts, n = index // w.k.blocks // w.k.parts
-    cdef int64_t size = item_size(w.storage), lane = block * w.k.lanes, i, strip, t, left, rows, owner = -1
+    cdef int64_t size = item_size(w.storage), lane = block * w.k.lanes, i, t, rows, ahead, end, owner = -1
     cdef char *dst = w.dst + (n * g.dst_n + lane // (w.k.multiplier if g.dst_channels == 1 else 1) * g.dst_c) * size
     cdef const real *filter = w.filter_panels + block * g.filter_rows * g.filter_cols * w.k.vectors * VL
     cdef Block b
@@ -218,22 +225,20 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
     b.src = w.src + (n * g.src_n + lane // b.repeat * g.src_c) * size
     if w.k.merged:
         clear(scratch + w.k.ring, w.k.line)
-    for strip in range(strips(w)):
+    t, end = part(w.k.count, part_, w.k.parts), part(w.k.count, part_ + 1, w.k.parts)
+    if w.shared:
+        ring.height, ring.width, ring.next = ring_height(&w.hull_row, &w.k), ring_width(&w.hull_col, w.hull_col.count), 0
+    while t < end:
+        ahead = w.k.rows if t + w.k.rows < end else 0
+        if w.shared:
+            b.row, b.col = &w.hull_row, &w.hull_col
+            fill_ring(&b, &ring, t, smaller(w.k.rows, end - t), 0, ahead)
         for i in range(g.row_lanes):
             b.row = row_lanes(g) + i
-            t = part(b.row.count, part_, w.k.parts) + strip * w.k.rows
-            left = part(b.row.count, part_ + 1, w.k.parts) - t
-            rows = smaller(w.k.rows, left)
+            rows = smaller(smaller(w.k.rows, end - t), b.row.count - t)
             if rows > 0:
-                gather_rows(w, &b, &ring, &owner, t, rows, rows if left > rows else 0, dst, filter, scratch + w.k.ring)
-
-
-cdef int64_t strips(const Gather *w) noexcept nogil:
-    """Of a part, in the longest row lane."""
-    cdef int64_t i, count = 0
-    for i in range(w.g.row_lanes):
-        count = larger(count, row_lanes(w.g)[i].count)
-    return divide_up(divide_up(count, w.k.parts), w.k.rows)
+                gather_rows(w, &b, &ring, &owner, t, rows, ahead, dst, filter, scratch + w.k.ring)
+        t += w.k.rows
 
 
 cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
@@ -250,7 +255,12 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
     cdef int64_t panels, scratch_size
-    w.k = blocking(g, row_lanes(g), col_lanes(g))
+    w.shared = hull(row_lanes(g), g.row_lanes, &w.hull_row) and hull(col_lanes(g), g.col_lanes, &w.hull_col)
+    w.shared = w.shared and w.hull_col.count <= chunk_pixels(g, &w.hull_col)
+    if w.shared:
+        w.k = blocking(g, &w.hull_row, 1, &w.hull_col, 1)
+    else:
+        w.k = blocking(g, row_lanes(g), g.row_lanes, col_lanes(g), g.col_lanes)
     threads = useful_threads(g, g.images * w.k.parts * w.k.blocks, threads)
     panels = padded(w.k.blocks * g.filter_rows * g.filter_cols * w.k.vectors * VL)
     scratch_size = padded(w.k.ring + w.k.line)

@@ -2,7 +2,8 @@
 """dw[tap, lane] = sum_pixel x[pixel + tap, lane] dy[pixel, lane]: depthwise_conv2d_native_backprop_filter.
 
 In parallel: blocks of (span of images and rows, lanes); each span sums into its own partial dw, and the partials are added in order. Packed:
-rows of x in a ring, rows of dy as they come. A register holds one vector of lanes of one tap; a row of taps is summed along a row of pixels.
+rows of x in a ring, rows of dy as they come. A register holds one vector of lanes of one tap; all taps, or a row of them, are summed along the
+rows of a strip.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; row lanes have tap_step 1; at most
 LANES multipliers.
@@ -43,7 +44,7 @@ cdef struct Reduce:
 cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
-    w.k = blocking(g, row_lanes(g), col_lanes(g))
+    w.k = blocking(g, row_lanes(g), g.row_lanes, col_lanes(g), g.col_lanes)
     w.spans = smaller(divide_up(MIN_BLOCKS, w.k.blocks), g.images * w.k.parts)
     w.sums = padded(g.filter_rows * g.filter_cols * w.k.vectors * VL)
 

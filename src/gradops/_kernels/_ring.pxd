@@ -8,7 +8,7 @@ the strip stays in the first cache while it is used, and what the next strip nee
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, LINE, VL, REAL_STORAGE, item_size, clear, copy, load, prefetch_soon, store, widen_block
+from _storage cimport real, lane_index, LINE, VL, REAL_STORAGE, item_size, clear, copy, load, pick, prefetch_soon, store, widen_block
 
 cdef enum:
     LANES = 64                                          # of a block, at most, where channels are repeated
@@ -17,6 +17,7 @@ cdef enum:
     ENOUGH_ROWS = 2                                     # of a strip: blocks get narrower until it has as many
     MIN_BLOCKS = 32                                     # rows, then lanes, are split until there are as many blocks
     ROWS_PER_TAP = 4                                    # rows of a part, at least: its first rows pack a filter's height of src alone
+    PICKED = 32                                         # pixels whose channels are widened at a time before they are repeated
     PLANE = 128                                         # pixels of a plane that are transposed at a time
     LEAST_LANES = 32                                    # of a block that is split for that
 
@@ -46,9 +47,10 @@ cdef inline void fetch_line(const char *src, int64_t step, int64_t channel_step,
 
 cdef inline void pack_line(int storage, const char *src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes, int64_t repeat, int64_t ahead, real *dst, int64_t plane) noexcept nogil:
     """dst[lane // VL][i][lane % VL] = src[i step + lane // repeat channel_step] for i < count, zero beyond the lanes. Fetches what lies `ahead`."""
-    cdef int64_t size = item_size(storage), whole = 0, v, n, i, c, m
-    cdef real[LANES] channels
-    cdef real[LANES] repeated
+    cdef int64_t size = item_size(storage), whole = 0, v, n, i, vectors
+    cdef real[PICKED * LANES] channels
+    cdef lane_index[LANES] first
+    cdef lane_index[LANES] offset
     cdef const real *at
     if repeat == 1:
         if storage == REAL_STORAGE and channel_step == 1:
@@ -65,14 +67,21 @@ cdef inline void pack_line(int storage, const char *src, int64_t step, int64_t c
             fetch_line(src + (v * VL * channel_step + ahead) * size, step * size, channel_step * size, count, n)
             widen_block(storage, src + v * VL * channel_step * size, step, channel_step, count, n, dst + v * plane, VL)
         return
-    clear(repeated, LANES)
-    for i in range(count):
-        widen_block(storage, src + i * step * size, 0, channel_step, 1, lanes // repeat, channels, 0)
-        for c in range(lanes // repeat):
-            for m in range(repeat):
-                repeated[c * repeat + m] = channels[c]
-        for v in range(divide_up(lanes, VL)):
-            copy(repeated + v * VL, VL, dst + v * plane + i * VL)
+    vectors = divide_up(lanes, VL)
+    for v in range(vectors):
+        first[v] = <lane_index> (v * VL // repeat)
+        for i in range(VL):
+            offset[v * VL + i] = <lane_index> ((v * VL + i) // repeat - first[v]) if v * VL + i < lanes else -1
+    if storage == REAL_STORAGE and channel_step == 1:   # pixels behind which there are others to read instead of nothing
+        whole = larger(count - divide_up(first[vectors - 1] + VL, step), 0)
+        for i in range(whole):
+            pick(<const real *> src + i * step, first, offset, vectors, dst + i * VL, plane)
+    while whole < count:
+        n = smaller(count - whole, PICKED)
+        widen_block(storage, src + whole * step * size, step, channel_step, n, lanes // repeat, channels, LANES)
+        for i in range(n):
+            pick(channels + i * LANES, first, offset, vectors, dst + (whole + i) * VL, plane)
+        whole += n
 
 
 cdef inline void pack_row(const Block *b, int64_t z, int64_t first, int64_t width, int64_t ahead, real *dst) noexcept nogil:

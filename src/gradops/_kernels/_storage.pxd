@@ -7,6 +7,7 @@ from _problem cimport smaller
 cdef extern from "kernels.h" nogil:
     ctypedef double real
     ctypedef double vec
+    ctypedef long lane_index
     const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE
     vec load(const real *p)
     vec load_once(const real *p)
@@ -18,6 +19,7 @@ cdef extern from "kernels.h" nogil:
     void prefetch_soon(const void *p)
     void prefetch_to_write(const void *p)
     void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)
+    void pick(const real *channels, const lane_index *first, const lane_index *offset, int64_t vectors, real *dst, int64_t plane)
     void copy(const real *src, int64_t n, real *dst)
     void copy_even(const real *src, int64_t n, real *dst)
     void clear(real *dst, int64_t n)

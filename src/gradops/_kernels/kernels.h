@@ -42,6 +42,7 @@ enum { LINE = 64 };                                          /* bytes of a cache
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
 typedef real vecu __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 typedef lane_index lane_indices __attribute__((vector_size(VECTOR_BYTES)));
+typedef lane_index lane_indices_u __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(lane_index)), may_alias));
 
 static inline vec load(const real *p) { return *(const vecu *)p; }
 static inline void store(real *p, vec v) { *(vecu *)p = v; }
@@ -95,6 +96,14 @@ static __attribute__((noinline)) void transpose(const real *src, int64_t src_ld,
         for (int i = 0; i < VL; i++) rows[i] = next[i];
     }
     for (int i = 0; i < VL; i++, dst += dst_ld) store(dst, rows[i]);
+}
+
+/* dst[v plane + l] = channels[first[v] + offset[v VL + l]] for l < VL, and 0 where offset is negative. Reads VL channels from first[v] on. */
+static inline void pick(const real *channels, const lane_index *first, const lane_index *offset, int64_t vectors, real *dst, int64_t plane) {
+    for (int64_t v = 0; v < vectors; v++, dst += plane) {
+        lane_indices at = *(const lane_indices_u *)(offset + v * VL);
+        store(dst, (vec)((lane_indices)__builtin_shuffle(load(channels + first[v]), at) & (at >= 0)));
+    }
 }
 
 /* Asks for huge pages, as NumPy does for its arrays. A hint: what fails is ignored. */

@@ -237,20 +237,26 @@ static inline uint16_t narrow_float16(float f) {
     return (uint16_t)(sign | h);
 }
 
+/* bfloat16 in vectors of as many as there are floats in a register. */
+enum { FLOATS = VECTOR_BYTES / 4 };
+typedef uint32_t float_bits __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef int32_t float_mask __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint16_t half_bits __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+
 static inline void widen_bfloat16s(const uint16_t *src, int64_t n, float *dst) {
-    for (int64_t i = 0; i < n; i++) dst[i] = widen_bfloat16(src[i]);
+    int64_t i = 0;
+    for (; i + FLOATS <= n; i += FLOATS) *(float_bits *)(dst + i) = __builtin_convertvector(*(const half_bits *)(src + i), float_bits) << 16;
+    for (; i < n; i++) dst[i] = widen_bfloat16(src[i]);
 }
 
 static inline void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst) {
     int64_t i = 0;
-#ifdef GRADOPS_REAL_bf16
-    for (; i + 16 <= n; i += 16) {
-        __m512 wide = _mm512_loadu_ps(src + i);
-        if (_mm512_fpclass_ps_mask(wide, 0x20)) break;       /* subnormal numbers, which the instruction takes for zeros */
-        __m256bh sixteen = _mm512_cvtneps_pbh(wide);
-        memcpy(dst + i, &sixteen, sizeof(sixteen));
+    for (; i + FLOATS <= n; i += FLOATS) {
+        float_bits u = *(const float_bits *)(src + i);
+        float_bits rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
+        float_bits is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
+        *(half_bits *)(dst + i) = __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), half_bits);
     }
-#endif
     for (; i < n; i++) dst[i] = narrow_bfloat16(src[i]);
 }
 

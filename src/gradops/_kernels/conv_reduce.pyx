@@ -28,6 +28,7 @@ cdef enum:
     CHANNELS = 256                                      # of a block, at most
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks
     BLOCKS = 3                                          # of a thread: blocks shrink until there are as many
+    LARGE = 1 << 21                                     # bytes of a filter whose partial sums would take more memory than they are worth
     MIN_SPAN = 1024                                     # pixels of a span, at least
     WIDEST_WINDOW = 64                                  # slots of a window's row that is read in place, at most
     SHORTEST_ROW = 16                                   # pixels of a row that is summed by itself, at least
@@ -58,7 +59,9 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.slot_blocks = divide_up(w.slots, SLOTS)
     w.channels = CHANNELS
     blocks = g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels)
-    w.spans = larger(smaller(divide_up(MIN_BLOCKS, blocks), g.images * g.dst_rows * g.dst_cols // MIN_SPAN), 1)
+    w.spans = larger(smaller(MIN_BLOCKS // blocks, g.images * g.dst_rows * g.dst_cols // MIN_SPAN), 1)
+    if filter_size(w) * <int64_t> sizeof(real) > LARGE:
+        w.spans = 1
     while threads > 1 and w.spans * g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels) < BLOCKS * threads:
         if w.slots // w.slot_blocks >= 4 * MR:
             w.slot_blocks *= 2

@@ -14,6 +14,7 @@ cdef enum:
     LANES = 64                                          # of a block, at most, where channels are repeated
     WIDTH = 512                                         # packed columns of a row, unless one pixel's taps span more
     RING = 192 * 1024                                   # bytes of a ring: blocks get narrower, down to one vector, to fit
+    LONGEST_LINE = 4 * RING                             # bytes of the results of a strip that are stored together: a stride makes them many
     ENOUGH_ROWS = 2                                     # of a strip: blocks get narrower until it has as many
     MIN_BLOCKS = 32                                     # rows, then lanes, are split until there are as many blocks
     ROWS_PER_TAP = 4                                    # rows of a part, at least: its first rows pack a filter's height of src alone
@@ -224,7 +225,7 @@ cdef inline int64_t strip_rows(const Lane *rows, int64_t row_lanes, int64_t row_
 cdef inline Blocking blocking(const Problem *g, const Lane *rows, int64_t row_lanes, const Lane *cols, int64_t col_lanes) noexcept nogil:
     """Blocks of whole channels: as many lanes as leave room for ENOUGH_ROWS in the ring, fewer where there would be too few blocks."""
     cdef Blocking k
-    cdef int64_t i, height = 0, width = 1, count = 0, most
+    cdef int64_t i, height = 0, width = 1, count = 0, most, line
     k.pixels = 0
     for i in range(row_lanes):
         count = larger(count, rows[i].count)
@@ -242,15 +243,17 @@ cdef inline Blocking blocking(const Problem *g, const Lane *rows, int64_t row_la
     k.lanes = block_lanes(&k)
     k.blocks = divide_up(k.total, k.lanes)
     k.vectors = divide_up(k.lanes, VL)
-    k.rows = larger(smaller(strip_rows(rows, row_lanes, width * k.vectors * VL), divide_up(count, k.parts)), 1)
+    k.count = count
+    k.merged = g.col_lanes > 1 and g.dst_cols * k.vectors * VL <= LONGEST_LINE // <int64_t> sizeof(real)
+    for i in range(col_lanes):
+        k.merged = k.merged and cols[i].count <= chunk_pixels(g, cols + i)
+    line = larger(g.dst_cols if k.merged else k.pixels, 1) * k.vectors * VL
+    k.rows = smaller(strip_rows(rows, row_lanes, width * k.vectors * VL), divide_up(count, k.parts))
+    k.rows = larger(smaller(k.rows, LONGEST_LINE // <int64_t> sizeof(real) // line), 1)
+    k.line = k.rows * line
     for i in range(row_lanes):
         height = larger(height, ring_height(rows + i, &k))
     k.ring = height * width * k.vectors * VL
-    k.count = count
-    k.merged = g.col_lanes > 1
-    for i in range(col_lanes):
-        k.merged = k.merged and cols[i].count <= chunk_pixels(g, cols + i)
-    k.line = k.rows * (g.dst_cols if k.merged else k.pixels) * k.vectors * VL
     return k
 
 

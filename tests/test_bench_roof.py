@@ -4,13 +4,14 @@ import platform
 import re
 import shutil
 import subprocess
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from gradops import _dispatch
-from gradops._bench.roof import Roof, measure, real_of
+from gradops._bench.roof import Roof, measure, real_of, run
 from gradops.testing import LEVELS
 
 ACCUMULATORS = {
@@ -68,17 +69,17 @@ def test_loops_are_found_and_memory_in_them_is_seen():
 @pytest.mark.parametrize("real", REALS)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_kernel_does_the_work_that_it_reports(level, real, threads):
-    run = _dispatch.kernel(f"roof_{real}").run
+    work = partial(run, _dispatch.kernel(f"roof_{real}"))
     src = np.full(4 * 8192, 0.5, REALS[real])
     dst = np.zeros_like(src)
     lanes = VECTOR_BYTES[level] // src.itemsize
     pair = 2 if real == "bf16" and level in _dispatch.PARTIAL else 1
-    assert run(0, 10, src, dst, threads) == 2 * 10 * ACCUMULATORS[level] * lanes * pair * threads
+    assert work(0, 10, src, dst, threads) == 2 * 10 * ACCUMULATORS[level] * lanes * pair * threads
     assert dst[0] == dst[64 * (threads - 1)] != 0
     src[:] = np.repeat([1, 2, 3, 4], 8192)
-    assert run(1, 1, src, dst, threads) == src.nbytes
+    assert work(1, 1, src, dst, threads) == src.nbytes
     assert list(dst[:4]) == [8192 // lanes * value for value in (1, 2, 3, 4)]
-    assert run(2, 1, src, dst, threads) == 2 * src.nbytes
+    assert work(2, 1, src, dst, threads) == 2 * src.nbytes
     assert np.array_equal(src, dst)
 
 

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "_pooling": {"_values"},
     "_values": set(),
     "_threads": set(),
-    "_dispatch": {"_algorithms", "_kernels.runtime"},
+    "_dispatch": {"_algorithms", "_kernels.entry", "_kernels.runtime"},
 }
 TESTING_MAY_IMPORT = {"numpy", "ml_dtypes", "gradops", "_algorithms", "_dispatch", "_problem"}
 # The same for _bench/, whose files are named without the folder; testing stands for all of it.
@@ -56,6 +56,8 @@ BENCH_MAY_IMPORT = {
         "problems", "suites", "roof", "runner", "peers", "table", "text", "summary", "report", "plot", "selftest",
     },
 }  # fmt: skip
+BUILT_ONCE = {"entry", "runtime"}
+"""The compiled modules that are no kernels."""
 MEASURING = {"roof_f32", "roof_f64", "roof_bf16"}
 """The kernels that serve `gradops bench` and no op."""
 
@@ -79,7 +81,8 @@ def imports(path):
 
 def is_module(name):
     path = SOURCES.parent.joinpath(*name.split("."))
-    return path.with_suffix(".py").exists() or (path / "__init__.py").exists() or path.name == "runtime"
+    compiled = path.parent.name == "_kernels" and path.name in BUILT_ONCE
+    return compiled or path.with_suffix(".py").exists() or (path / "__init__.py").exists()
 
 
 def python_files():
@@ -128,14 +131,16 @@ def test_peers_and_extras_are_imported_where_they_are_used():
 def test_only_the_dispatcher_loads_kernels():
     mentioning = {path.name for path in python_files() if re.search(r"import_module|__import__", path.read_text())}
     assert mentioning == {"_dispatch.py"}
-    assert not [path.name for path in python_files() if re.search(r"_kernels\.(?!runtime)\w+_", path.read_text())]
+    assert not [path.name for path in python_files() if re.search(r"_kernels\.(?!runtime|entry)\w+_", path.read_text())]
 
 
 def test_importing_gradops_imports_no_framework_and_no_kernel():
     code = "import gradops, sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not {"torch", "jax", "tensorflow", "ml_dtypes", "scipy", "gradops.testing", "gradops._bench"} & set(modules)
-    assert [name for name in modules if name.startswith("gradops._kernels.")] in ([], ["gradops._kernels.runtime"])
+    assert {name for name in modules if name.startswith("gradops._kernels.")} <= {
+        f"gradops._kernels.{name}" for name in BUILT_ONCE
+    }
 
 
 def handlers(path):
@@ -152,6 +157,10 @@ def test_no_handler_hides_a_broken_build(path):
 
 def kernel_sources():
     return sorted((REPOSITORY / "src" / "gradops" / "_kernels").glob("*.pyx"))
+
+
+def kernels():
+    return [path for path in kernel_sources() if path.stem not in BUILT_ONCE]
 
 
 def code_of(path):
@@ -176,23 +185,25 @@ def stems_of(path):
 @CHECKOUT
 @pytest.mark.parametrize("path", kernel_sources(), ids=lambda path: path.stem)
 def test_kernels_are_built_and_belong_to_an_op(path):
-    if path.stem == "runtime":
-        assert "gradops_runtime(runtime)" in (REPOSITORY / "CMakeLists.txt").read_text()
+    if path.stem in BUILT_ONCE:
+        assert f"gradops_runtime({path.stem})" in (REPOSITORY / "CMakeLists.txt").read_text()
         return
     assert stems_of(path) <= MEASURING | {stem for op in OPS.values() for stem in op.stems}
 
 
 @CHECKOUT
 def test_ops_name_no_kernel_that_is_not_built():
-    built = {stem for path in kernel_sources() if path.stem != "runtime" for stem in stems_of(path)}
+    built = {stem for path in kernels() for stem in stems_of(path)}
     assert {stem for op in OPS.values() for stem in op.stems} | MEASURING == built
 
 
 @CHECKOUT
-@pytest.mark.parametrize("path", kernel_sources(), ids=lambda path: path.stem)
-def test_run_is_the_only_function_that_python_sees(path):
-    public = re.findall(r"^(?:def|cpdef)\s+(?:\w+\s+)?(\w+)\(", code_of(path), re.MULTILINE)
-    assert public == ["run"] if path.stem != "runtime" else public
+@pytest.mark.parametrize("path", kernels(), ids=lambda path: path.stem)
+def test_python_sees_no_function_of_a_kernel_but_its_entry(path):
+    code = code_of(path)
+    assert not re.search(r"^(?:def|cpdef|class)\b", code, re.MULTILINE)
+    assert re.findall(r"^(\w+) = (.*?) *$", code, re.MULTILINE)[0] == ("entry", "exported(compute)")
+    assert "numpy" not in code
 
 
 @CHECKOUT
@@ -200,14 +211,14 @@ def test_run_is_the_only_function_that_python_sees(path):
 def test_kernels_share_only_code_without_a_module(path):
     shared = {name.stem for name in path.parent.glob("*.pxd")}
     imported = {name.split(".")[0] for name in re.findall(r"^(?:from|cimport)\s+([\w.]+)", code_of(path), re.MULTILINE)}
-    assert imported <= shared | {"cpython", "cython", "libc", "numpy", "openmp"}
+    assert imported <= shared | {"cpython", "cython", "libc", "openmp"} | (
+        {"numpy"} if path.stem in BUILT_ONCE else set()
+    )
     assert not re.search(r"^\s*import\b|^from\s+\S+\s+import\b", code_of(path), re.MULTILINE)
 
 
 @CHECKOUT
-@pytest.mark.parametrize(
-    "path", [path for path in kernel_sources() if path.stem != "runtime"], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", kernels(), ids=lambda path: path.stem)
 def test_each_parallel_loop_is_a_function_of_its_own_without_the_gil(path):
     functions = re.split(r"\n(?=\S)", code_of(path))
     parallel = [text for text in functions if "prange(" in text]

@@ -14,6 +14,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 NUMBERS = (*FLOATS, "int32", "int64")
+ITEM_SIZES = (2, 2, 4, 8, 4, 8)
 STORAGE = {name: code for code, name in enumerate(NUMBERS)}
 """The code by which the kernels know a dtype."""
 

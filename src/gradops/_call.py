@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
+from math import prod
 from time import perf_counter
 from typing import Protocol
 
-from gradops._arrays import NUMBERS, Array, check_out, empty, native, ready, zeros
-from gradops._dispatch import algorithm, kernel
-from gradops._threads import resolve
+from gradops._arrays import ITEM_SIZES, NUMBERS, Array, check_out, empty, native, ready, zeros
+from gradops._dispatch import algorithm, entry, kernel
+from gradops._threads import keep_told, resolve
 
 _VERBOSE = os.environ.get("GRADOPS_VERBOSE", "").strip() not in ("", "0")
 
@@ -77,10 +79,33 @@ def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: 
     """
     taken = algorithm(plan.algorithms)
     stem = plan.stem(taken, storage)
-    if kernel(stem).run(plan.problem(taken), storage, *inputs, result, threads) is False:
+    if not entry.run(kernel(stem).entry, plan.problem(taken), storage, inputs, result, threads):
         stem = plan.stem(plan.exact, storage)
-        kernel(stem).run(plan.problem(plan.exact, unpadded=True), storage, *inputs, result, threads)
+        entry.run(kernel(stem).entry, plan.problem(plan.exact, unpadded=True), storage, inputs, result, threads)
     return stem
+
+
+def steps(plan: Plan, storage: int) -> tuple[tuple[str, bytes], ...]:
+    """The stems and problems that `call` would run, the first one and the one for infinities; none where it would write zeros."""
+    if plan.zero:
+        return ()
+    taken = algorithm(plan.algorithms)
+    exact = plan.stem(plan.exact, storage), plan.problem(plan.exact, unpadded=True)
+    return (plan.stem(taken, storage), plan.problem(taken)), exact
+
+
+def recipe(plan: Plan, storage: int) -> object:
+    """What `call` does with a plan, as a capsule by which C code does it: see `_kernels/_entry.pxd`. Its threads are those of `shared_threads`."""
+    shared_threads()
+    found = [(kernel(stem).entry, problem) for stem, problem in steps(plan, storage)]
+    return entry.make_recipe(found, storage, prod(plan.result_shape) * ITEM_SIZES[storage])
+
+
+@cache
+def shared_threads() -> object:
+    """The capsule in which C code finds how many threads to use, kept true from now on: after `set_num_threads`, and in forked children."""
+    keep_told(entry.set_threads)
+    return entry.threads
 
 
 def _report(plan: Plan, arrays: tuple[Array, ...], storage: int, stem: str, threads: int, milliseconds: float) -> None:

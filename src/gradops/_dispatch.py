@@ -2,8 +2,8 @@
 
 Every kernel is compiled once per ISA level. The best level that the CPU supports is used; ``GRADOPS_ISA`` names another one.
 Of the algorithms that accept a problem the preferred one is used; ``GRADOPS_ALGORITHM`` names another one.
-This is the only module that imports compiled code, and it asks ``_kernels.runtime`` first: code built for a level that the CPU
-lacks may die while it is being imported.
+This is the only module that imports kernels, and it asks ``_kernels.runtime`` first: code built for a level that the CPU lacks may
+die while it is being imported.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from importlib import import_module
 from types import ModuleType
 
 from gradops._algorithms import ALGORITHMS
+from gradops._kernels import entry as entry
 from gradops._kernels import runtime as runtime
 
 LEVELS = ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -23,6 +23,7 @@ _scoped: ContextVar[int | None] = ContextVar("gradops.num_threads", default=None
 _global: int | None = None
 _has_used_threads = False
 _only_one = False
+_listeners: list[Callable[[int], None]] = []
 
 
 def resolve(num_threads: object = None) -> int:
@@ -92,7 +93,25 @@ def set_num_threads(n: int) -> int:
     threads = checked(n, "n")
     before = _global or _default()
     _global = threads
+    _tell()
     return before
+
+
+def keep_told(listener: Callable[[int], None]) -> None:
+    """Calls `listener` with the number of threads of the process, now and whenever that changes: in C, no block of a Python thread is known."""
+    _listeners.append(listener)
+    _tell()
+
+
+def _tell() -> None:
+    """Whoever listens may use so many threads at any time without another word."""
+    global _has_used_threads
+    if not _listeners:
+        return
+    threads = 1 if _only_one else _global or _default()
+    _has_used_threads = _has_used_threads or threads > 1
+    for listener in _listeners:
+        listener(threads)
 
 
 @contextmanager
@@ -166,6 +185,7 @@ def usable_cpus() -> int:
 def _after_fork() -> None:
     global _only_one
     _only_one = _only_one or _has_used_threads
+    _tell()
 
 
 if hasattr(os, "register_at_fork"):

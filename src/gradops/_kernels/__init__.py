@@ -14,6 +14,8 @@ depthwise_gather.pyx, depthwise_reduce.pyx    the stencils behind the depthwise 
 _cells.pxd          the cells of a pooling, and how images are cut into strips
 pool_gather.pyx, pool_spread.pyx              fractional average pooling and its gradient
 roof.pyx            what the machine permits, measured for `gradops bench`; serves no op
+entry.pyx           how Python calls a kernel, and makes recipes for those who call from C
+_entry.pxd          the signature of kernels, and recipes as C sees them
 runtime.pyx         what this CPU, compiler and OpenMP offer
 
 Nothing here is imported but by `gradops._dispatch`.

@@ -7,17 +7,14 @@ channels of dst, *channel rows* (a = filter, b = patches) over its pixels.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-cimport numpy as cnp
+from _entry cimport exported, outcome
 from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows
-
-cnp.import_array()
 
 cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
@@ -405,19 +402,17 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray src not None, cnp.ndarray filter not None, cnp.ndarray dst not None, int num_threads):
-    """Computes dst. Returns whether the filter is finite: if not, its products with the zeros of the padding are NaN."""
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
+    """Computes dst. MIXED if the filter is not finite: its products with the zeros of the padding are NaN."""
     cdef Gather w
-    cdef int failed
     cdef bint finite = True
-    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    w.g = <const Problem *> problem
     w.storage = storage
-    w.src = <const char *> cnp.PyArray_DATA(src)
-    w.filter = <const char *> cnp.PyArray_DATA(filter)
-    w.dst = <char *> cnp.PyArray_DATA(dst)
+    w.src = <const char *> inputs[0]
+    w.filter = <const char *> inputs[1]
+    w.dst = <char *> out
     w.finite = &finite
-    with nogil:
-        failed = drive(&w, num_threads)
-    if failed:
-        raise MemoryError("no memory for the packed filter and scratch")
-    return finite
+    return outcome(drive(&w, num_threads), &finite)
+
+
+entry = exported(compute)

@@ -9,18 +9,15 @@ if that is the patches, what is summed is dw turned.
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1; dw is [slots][groups][k].
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-cimport numpy as cnp
+from _entry cimport exported, outcome
 from _gemm cimport READS, Stream, stream, gemm_block
 from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows, prefetch_soon
-
-cnp.import_array()
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time
@@ -425,19 +422,17 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray x not None, cnp.ndarray dy not None, cnp.ndarray dw not None, int num_threads):
-    """Computes dw. Returns whether it is finite: if not, infinities of dy may have met the zeros of the padding of x."""
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
+    """Computes dw. MIXED if it is not finite: infinities of dy may have met the zeros of the padding of x."""
     cdef Reduce w
-    cdef int failed
     cdef bint finite = True
-    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    w.g = <const Problem *> problem
     w.storage = storage
-    w.x = <const char *> cnp.PyArray_DATA(x)
-    w.dy = <const char *> cnp.PyArray_DATA(dy)
-    w.dw = <char *> cnp.PyArray_DATA(dw)
+    w.x = <const char *> inputs[0]
+    w.dy = <const char *> inputs[1]
+    w.dw = <char *> out
     w.finite = &finite
-    with nogil:
-        failed = drive(&w, num_threads)
-    if failed:
-        raise MemoryError("no memory for packed panels and scratch")
-    return finite
+    return outcome(drive(&w, num_threads), &finite)
+
+
+entry = exported(compute)

@@ -7,16 +7,13 @@ it is packed; backward, the lanes of a channel are added up when they are stored
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; row lanes have tap_step 1; at most LANES multipliers.
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-cimport numpy as cnp
+from _entry cimport exported, outcome
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
 from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, prefetch_to_write, store, zero, widen, narrow_block
-
-cnp.import_array()
 
 cdef enum:
     TILE = 14                                           # pixels of a register tile, at most
@@ -275,18 +272,16 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray src not None, cnp.ndarray filter not None, cnp.ndarray dst not None, int num_threads):
-    """Computes dst. Returns whether the filter is finite: if not, its products with the zeros of the padding are NaN."""
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
+    """Computes dst. MIXED if the filter is not finite: its products with the zeros of the padding are NaN."""
     cdef Gather w
-    cdef int failed
-    cdef bint finite
-    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    cdef bint finite = True
+    w.g = <const Problem *> problem
     w.storage = storage
-    w.src = <const char *> cnp.PyArray_DATA(src)
-    w.filter = <const char *> cnp.PyArray_DATA(filter)
-    w.dst = <char *> cnp.PyArray_DATA(dst)
-    with nogil:
-        failed = drive(&w, num_threads, &finite)
-    if failed:
-        raise MemoryError("no memory for the packed filter and scratch")
-    return finite
+    w.src = <const char *> inputs[0]
+    w.filter = <const char *> inputs[1]
+    w.dst = <char *> out
+    return outcome(drive(&w, num_threads, &finite), &finite)
+
+
+entry = exported(compute)

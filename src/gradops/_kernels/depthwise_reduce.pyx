@@ -8,17 +8,14 @@ rows of a strip.
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; row lanes have tap_step 1; at most
 LANES multipliers.
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-cimport numpy as cnp
+from _entry cimport exported, outcome
 from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, part, useful_threads
 from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, MR, VL, all_finite, item_size, clear, load, prefetch_soon, store, zero, narrow, copy
-
-cnp.import_array()
 
 cdef enum:
     TAPS = 8                                            # of a register tile with one row of them, at most
@@ -271,19 +268,17 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray x not None, cnp.ndarray dy not None, cnp.ndarray dw not None, int num_threads):
-    """Computes dw. Returns whether it is finite: if not, infinities of dy may have met the zeros of the padding of x."""
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
+    """Computes dw. MIXED if it is not finite: infinities of dy may have met the zeros of the padding of x."""
     cdef Reduce w
-    cdef int failed
     cdef bint finite = True
-    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    w.g = <const Problem *> problem
     w.storage = storage
-    w.x = <const char *> cnp.PyArray_DATA(x)
-    w.dy = <const char *> cnp.PyArray_DATA(dy)
-    w.dw = <char *> cnp.PyArray_DATA(dw)
+    w.x = <const char *> inputs[0]
+    w.dy = <const char *> inputs[1]
+    w.dw = <char *> out
     w.finite = &finite
-    with nogil:
-        failed = drive(&w, num_threads)
-    if failed:
-        raise MemoryError("no memory for partial sums and scratch")
-    return finite
+    return outcome(drive(&w, num_threads), &finite)
+
+
+entry = exported(compute)

@@ -7,17 +7,14 @@ first, the sums of VL planes are turned to [column][plane], so that columns are 
 
 *Assumes:* x and y are contiguous and aligned; no dimension is zero; cells are as `gradops._pooling` checks them.
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
-cimport numpy as cnp
 from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
+from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger
 from _scratch cimport allocate_bytes, release
 from _storage cimport FLOAT32, FLOAT64, VL, real, transpose, widen, narrow
-
-cnp.import_array()
 
 ctypedef fused total:                                   # what a storage type is summed in; unsigned, so that integers wrap
     float
@@ -204,15 +201,14 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray x not None, cnp.ndarray y not None, int num_threads):
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes y; see the module's docstring."""
     cdef Gather w
-    cdef int failed
-    w.g = <const Pool *> PyBytes_AS_STRING(problem)
+    w.g = <const Pool *> problem
     w.storage = storage
-    w.x = <const char *> cnp.PyArray_DATA(x)
-    w.y = <char *> cnp.PyArray_DATA(y)
-    with nogil:
-        failed = drive(&w, num_threads)
-    if failed:
-        raise MemoryError("no memory for the scratch of fractional_avg_pool")
+    w.x = <const char *> inputs[0]
+    w.y = <char *> out
+    return NO_MEMORY if drive(&w, num_threads) else DONE
+
+
+entry = exported(compute)

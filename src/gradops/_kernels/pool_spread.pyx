@@ -8,17 +8,14 @@ summed into the second; likewise columns.
 
 *Assumes:* dy and dx are contiguous and aligned; no dimension of dx is zero; cells are as `gradops._pooling` checks them.
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.string cimport memcpy, memset
-cimport numpy as cnp
 from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
+from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
 from _storage cimport real, transpose, VL, FLOAT16, FLOAT32, FLOAT64, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
-
-cnp.import_array()
 
 cdef enum:
     INT32 = 4                                           # as in gradops._arrays.STORAGE
@@ -389,15 +386,14 @@ cdef int drive(Spread *w, int threads) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray dy not None, cnp.ndarray dx not None, int num_threads):
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes dx; see the module's docstring."""
     cdef Spread w
-    cdef int failed
-    w.g = <const Pool *> PyBytes_AS_STRING(problem)
+    w.g = <const Pool *> problem
     w.storage = storage
-    w.dy = <const char *> cnp.PyArray_DATA(dy)
-    w.dx = <char *> cnp.PyArray_DATA(dx)
-    with nogil:
-        failed = drive(&w, num_threads)
-    if failed:
-        raise MemoryError("no memory for the scratch of fractional_avg_pool_grad")
+    w.dy = <const char *> inputs[0]
+    w.dx = <char *> out
+    return NO_MEMORY if drive(&w, num_threads) else DONE
+
+
+entry = exported(compute)

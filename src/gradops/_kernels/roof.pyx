@@ -8,10 +8,8 @@ multiply-add times the units of every CPU that has so many registers. They start
 """
 from cython.parallel cimport prange
 from libc.stdint cimport int64_t
-cimport numpy as cnp
+from _entry cimport DONE, exported
 from _storage cimport real, vec, VL, NV, MR, PAIR, load, multiply_add, store, zero
-
-cnp.import_array()
 
 cdef enum:
     PEAK = 0                                            # what is measured, as in gradops._bench.roof
@@ -21,7 +19,11 @@ cdef enum:
     SUMS = 8                                            # accumulators of a block that is read
 
 
-cdef void compute(const real *start, int64_t rounds, real *out) noexcept nogil:
+cdef struct Work:                                       # what `compute` is told
+    int64_t what, rounds, blocks
+
+
+cdef void multiply(const real *start, int64_t rounds, real *out) noexcept nogil:
     """A round is MR x NV multiply-adds; `out` gets the sum, so that it has to be computed."""
     cdef vec acc[14][2]
     cdef vec x = load(start), y = load(start + VL), sum = zero()
@@ -62,10 +64,10 @@ cdef void copy_block(const real *src, real *dst) noexcept nogil:
         store(dst + i * VL, load(src + i * VL))
 
 
-cdef void compute_all(const real *start, int64_t rounds, real *out, int threads) noexcept nogil:
+cdef void multiply_all(const real *start, int64_t rounds, real *out, int threads) noexcept nogil:
     cdef int thread
     for thread in prange(threads, num_threads=threads, schedule="static", chunksize=1, use_threads_if=threads > 1):
-        compute(start, rounds, out + thread * 64)
+        multiply(start, rounds, out + thread * 64)
 
 
 cdef void read_all(const real *src, int64_t blocks, real *out, int threads) noexcept nogil:
@@ -80,18 +82,18 @@ cdef void copy_all(const real *src, int64_t blocks, real *dst, int threads) noex
         copy_block(src + block * BLOCK, dst + block * BLOCK)
 
 
-def run(int what, int64_t rounds, cnp.ndarray src not None, cnp.ndarray dst not None, int num_threads):
-    """Does the work once; for PEAK `rounds` rounds on every thread. Returns how many operations or bytes that were."""
-    cdef const real *x = <const real *> cnp.PyArray_DATA(src)
-    cdef real *y = <real *> cnp.PyArray_DATA(dst)
-    cdef int64_t blocks = cnp.PyArray_SIZE(src) // BLOCK, size = blocks * BLOCK * sizeof(real)
-    with nogil:
-        if what == PEAK:
-            compute_all(x, rounds, y, num_threads)
-        elif what == READ:
-            read_all(x, blocks, y, num_threads)
-        else:
-            copy_all(x, blocks, y, num_threads)
-    if what == PEAK:
-        return 2 * rounds * MR * NV * VL * PAIR * num_threads
-    return size if what == READ else 2 * size
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
+    """Does the work once; for PEAK `rounds` rounds on every thread."""
+    cdef const Work *w = <const Work *> problem
+    cdef const real *src = <const real *> inputs[0]
+    if w.what == PEAK:
+        multiply_all(src, w.rounds, <real *> out, num_threads)
+    elif w.what == READ:
+        read_all(src, w.blocks, <real *> out, num_threads)
+    else:
+        copy_all(src, w.blocks, <real *> out, num_threads)
+    return DONE
+
+
+entry = exported(compute)
+OPERATIONS = 2 * MR * NV * VL * PAIR                    # of a round

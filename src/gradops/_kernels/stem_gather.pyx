@@ -8,16 +8,13 @@ a register holds neighbouring pixels, a tap is a load at a distance, and no patc
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; dst has at most CHANNELS channels a group; every lane has
 z_step 1 and src_unit 1.
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-cimport numpy as cnp
+from _entry cimport exported, outcome
 from _patches cimport pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, MR, VL, all_finite, item_size, load_once, store, zero, narrow_block, widen_block
-
-cnp.import_array()
 
 cdef enum:
     CHANNELS = 8                                        # of dst in a group, at most
@@ -245,18 +242,16 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray src not None, cnp.ndarray filter not None, cnp.ndarray dst not None, int num_threads):
-    """Computes dst. Returns whether the filter is finite: if not, its products with the zeros of the padding are NaN."""
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
+    """Computes dst. MIXED if the filter is not finite: its products with the zeros of the padding are NaN."""
     cdef Gather w
-    cdef int failed
     cdef bint finite = True
-    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    w.g = <const Problem *> problem
     w.storage = storage
-    w.src = <const char *> cnp.PyArray_DATA(src)
-    w.filter = <const char *> cnp.PyArray_DATA(filter)
-    w.dst = <char *> cnp.PyArray_DATA(dst)
-    with nogil:
-        failed = drive(&w, num_threads, &finite)
-    if failed:
-        raise MemoryError("no memory for the packed filter and scratch")
-    return finite
+    w.src = <const char *> inputs[0]
+    w.filter = <const char *> inputs[1]
+    w.dst = <char *> out
+    return outcome(drive(&w, num_threads, &finite), &finite)
+
+
+entry = exported(compute)

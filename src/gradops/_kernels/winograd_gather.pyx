@@ -8,17 +8,14 @@ them again: that costs less than to fetch transformed ones, 4 and 16/9 times as 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty and covers dst; every lane has z_step 1, tap_step 1
 and all 3 taps.
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-cimport numpy as cnp
+from _entry cimport exported, outcome
 from _gemm cimport gemm_packed
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, NV, NR, VL, all_finite, clear, item_size, narrow_block, widen_block
 from _winograd cimport LINE, PLANES, RUN, Run, Tiles, pack_src, restore_dst, run_at, tile_count, tiles, transform_filter
-
-cnp.import_array()
 
 cdef enum:
     TILES = 84                                          # of a block, at most
@@ -208,19 +205,17 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray src not None, cnp.ndarray filter not None, cnp.ndarray dst not None, int num_threads):
-    """Computes dst. Returns whether it is finite: if not, an infinity may have spread over its tile."""
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
+    """Computes dst. MIXED if it is not finite: an infinity may have spread over its tile."""
     cdef Gather w
-    cdef int failed
     cdef bint finite = True
-    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    w.g = <const Problem *> problem
     w.storage = storage
-    w.src = <const char *> cnp.PyArray_DATA(src)
-    w.filter = <const char *> cnp.PyArray_DATA(filter)
-    w.dst = <char *> cnp.PyArray_DATA(dst)
+    w.src = <const char *> inputs[0]
+    w.filter = <const char *> inputs[1]
+    w.dst = <char *> out
     w.finite = &finite
-    with nogil:
-        failed = drive(&w, num_threads)
-    if failed:
-        raise MemoryError("no memory for the transformed filter and tiles")
-    return finite
+    return outcome(drive(&w, num_threads), &finite)
+
+
+entry = exported(compute)

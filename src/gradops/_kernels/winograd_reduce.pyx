@@ -7,18 +7,15 @@ and the partials are added in order. Packed: transformed tiles of x and dy, TILE
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; every lane has z_step 1,
 tap_step 1 and all 3 taps; dw is [slots][groups][k].
 """
-from cpython.bytes cimport PyBytes_AS_STRING
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
-cimport numpy as cnp
+from _entry cimport exported, outcome
 from _gemm cimport gemm_packed
 from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, NR, NV, REAL_STORAGE, VL, all_finite, clear, item_size, narrow_block, widen_block
 from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
-
-cnp.import_array()
 
 cdef enum:
     TILES = 32                                          # that are transformed at a time
@@ -199,19 +196,17 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     return 0
 
 
-def run(bytes problem not None, int storage, cnp.ndarray x not None, cnp.ndarray dy not None, cnp.ndarray dw not None, int num_threads):
-    """Computes dw. Returns whether it is finite: if not, an infinity may have spread over its tile."""
+cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
+    """Computes dw. MIXED if it is not finite: an infinity may have spread over its tile."""
     cdef Reduce w
-    cdef int failed
     cdef bint finite = True
-    w.g = <const Problem *> PyBytes_AS_STRING(problem)
+    w.g = <const Problem *> problem
     w.storage = storage
-    w.x = <const char *> cnp.PyArray_DATA(x)
-    w.dy = <const char *> cnp.PyArray_DATA(dy)
-    w.dw = <char *> cnp.PyArray_DATA(dw)
+    w.x = <const char *> inputs[0]
+    w.dy = <const char *> inputs[1]
+    w.dw = <char *> out
     w.finite = &finite
-    with nogil:
-        failed = drive(&w, num_threads)
-    if failed:
-        raise MemoryError("no memory for transformed tiles")
-    return finite
+    return outcome(drive(&w, num_threads), &finite)
+
+
+entry = exported(compute)

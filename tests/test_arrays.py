@@ -1,6 +1,10 @@
 """What is taken as an array, in which dtype it is read, and how results and copies lie in memory."""
 
 import array
+import os
+import sys
+import tracemalloc
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -180,6 +184,53 @@ def test_allocated_arrays_are_aligned_writeable_and_of_the_asked_shape(make, dty
 def test_more_than_can_be_allocated_is_a_memory_error(make, shape):
     with pytest.raises(MemoryError):
         make(shape, np.dtype(np.float64))
+
+
+LARGE = (40 << 20,)
+BYTE = np.dtype(np.uint8)
+
+
+def test_memory_of_a_large_array_is_kept_for_the_next_one_that_fits():
+    first = empty(LARGE, BYTE)
+    address, view = first.ctypes.data, first[1:]
+    del first
+    while_viewed = empty(LARGE, BYTE)
+    assert while_viewed.ctypes.data != address
+    del view
+    smaller = empty((LARGE[0] // 8, 7), BYTE)
+    assert smaller.ctypes.data == address
+
+
+def test_large_arrays_that_live_share_no_memory():
+    made = [empty(LARGE, BYTE) for _ in range(3)]
+    for number, each in enumerate(made):
+        each.fill(number)
+    assert [each[[0, -1]].tolist() for each in made] == [[0, 0], [1, 1], [2, 2]]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/statm is Linux's")
+def test_kept_memory_is_bounded():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    for size in range(40, 100, 12):
+        made = [empty((size << 20,), BYTE) for _ in range(6)]
+        for each in made:
+            each.fill(1)
+        del made, each
+    assert resident() - before < 300 << 20
+
+
+def test_tracemalloc_sees_large_arrays_while_they_live():
+    tracemalloc.start()
+    try:
+        made = empty(LARGE, BYTE)
+        assert tracemalloc.get_traced_memory()[0] > LARGE[0]
+        del made
+        assert tracemalloc.get_traced_memory()[0] < LARGE[0]
+    finally:
+        tracemalloc.stop()
 
 
 class Shaped:

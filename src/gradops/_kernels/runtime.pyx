@@ -1,14 +1,22 @@
 # cython: language_level=3
 """What this CPU, compiler and OpenMP runtime offer, and new arrays. Built once, for the compiler's default target."""
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.object cimport PyTypeObject
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport free
 cimport numpy as cnp
 
 cnp.import_array()
 
 cdef enum:
     MOST_DIMENSIONS = 8
+    KEPT = 1 << 25                                      # bytes of a block from which on it is kept when its array dies
+    MOST_KEPT = 1 << 28                                 # bytes of all kept blocks
+    SLOTS = 8                                           # kept blocks, at most
+    HUGE_PAGE = 1 << 21
+    NUMPY_DOMAIN = 389047                               # of tracemalloc, where the memory of arrays is seen
 
 cdef extern from *:
     """
@@ -33,6 +41,90 @@ cdef extern from "numpy/arrayobject.h":
 
 cdef extern from "omp.h" nogil:
     int omp_get_max_threads()
+
+cdef extern from "<stdlib.h>":
+    int posix_memalign(void **out, size_t alignment, size_t size)
+
+cdef extern from "kernels.h":
+    void use_huge_pages(void *memory, size_t size)
+
+cdef extern from "Python.h":
+    int PyTraceMalloc_Track(unsigned int domain, uintptr_t pointer, size_t size)
+    int PyTraceMalloc_Untrack(unsigned int domain, uintptr_t pointer)
+
+
+# Arrays of KEPT bytes are mapped anew each time, and the system clears every page of them, which takes longer than many a gradient (38 MB: 3 ms,
+# a depthwise gradient that fills them 1.5 ms). So blocks of dead arrays are kept for the next ones, the newest first in the list; under the GIL.
+cdef struct Block:
+    void *memory
+    size_t size
+
+cdef Block[SLOTS] kept
+cdef int kept_count = 0
+cdef size_t kept_bytes = 0
+
+
+cdef Block forget(int at) noexcept:
+    """Takes a block out of the list."""
+    global kept_count, kept_bytes
+    cdef Block block = kept[at]
+    kept_count -= 1
+    kept_bytes -= block.size
+    for i in range(at, kept_count):
+        kept[i] = kept[i + 1]
+    return block
+
+
+cdef void keep(Block block) noexcept:
+    """Puts a block into the list, and gives the oldest ones back to the system that no longer fit."""
+    global kept_count, kept_bytes
+    if block.size > MOST_KEPT:
+        free(block.memory)
+        return
+    while kept_count == SLOTS or kept_bytes + block.size > MOST_KEPT:
+        free(forget(kept_count - 1).memory)
+    for i in range(kept_count, 0, -1):
+        kept[i] = kept[i - 1]
+    kept[0] = block
+    kept_count += 1
+    kept_bytes += block.size
+
+
+cdef Block new_block(size_t size) noexcept:
+    """A kept block that is at most a quarter too large, else a new one in huge pages; of no memory if there is none."""
+    cdef Block block
+    for i in range(kept_count):
+        if size <= kept[i].size <= size + size // 4:
+            return forget(i)
+    block.size = size
+    while posix_memalign(&block.memory, HUGE_PAGE, size):
+        if kept_count == 0:
+            block.memory = NULL
+            return block
+        free(forget(kept_count - 1).memory)
+    use_huge_pages(block.memory, size)
+    return block
+
+
+cdef void release(object capsule) noexcept:
+    """An array has died."""
+    cdef Block *block = <Block *> PyCapsule_GetPointer(capsule, NULL)
+    PyTraceMalloc_Untrack(NUMPY_DOMAIN, <uintptr_t> block.memory)
+    keep(block[0])
+    PyMem_RawFree(block)
+
+
+cdef object owner_of(size_t size):
+    """Owns a new block; MemoryError if there is none."""
+    cdef Block *block = <Block *> PyMem_RawMalloc(sizeof(Block))
+    if block == NULL:
+        raise MemoryError
+    block[0] = new_block(size)
+    if block.memory == NULL:
+        PyMem_RawFree(block)
+        raise MemoryError(f"no memory for an array of {size} bytes")
+    PyTraceMalloc_Track(NUMPY_DOMAIN, <uintptr_t> block.memory, size)
+    return PyCapsule_New(block, NULL, release)
 
 
 def supported_levels():
@@ -67,7 +159,8 @@ def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int
     cdef cnp.npy_intp dims[MOST_DIMENSIONS]
     cdef cnp.npy_intp size = dtype.itemsize
     cdef int i, count = <int> len(shape)
-    cdef cnp.ndarray memory, array
+    cdef cnp.ndarray array
+    cdef object memory
     cdef char *data
     if count > MOST_DIMENSIONS:
         return None
@@ -77,8 +170,12 @@ def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int
             return None
         size *= dims[i]
     size += alignment
-    memory = cnp.PyArray_EMPTY(1, &size, cnp.NPY_UINT8, 0)
-    data = <char *> cnp.PyArray_DATA(memory)
+    if size >= KEPT:
+        memory = owner_of(size)
+        data = <char *> (<Block *> PyCapsule_GetPointer(memory, NULL)).memory
+    else:
+        memory = cnp.PyArray_EMPTY(1, &size, cnp.NPY_UINT8, 0)
+        data = <char *> cnp.PyArray_DATA(memory)
     data += (alignment - <uintptr_t> data % alignment) % alignment
     Py_INCREF(dtype)
     array = PyArray_NewFromDescr(<PyTypeObject *> cnp.ndarray, dtype, count, dims, NULL, data, cnp.NPY_ARRAY_CARRAY, NULL)

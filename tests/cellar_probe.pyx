@@ -2,6 +2,7 @@
 """Doors into the cellar: every function hands its arguments to the inline one of the same name. Arrays are passed by address, unchecked."""
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uintptr_t
+cimport _cells
 cimport _gemm
 cimport _partials
 cimport _patches
@@ -110,6 +111,41 @@ def waves(int64_t spans, int64_t size, int threads):
 
 def pack_line(int storage, src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes, int64_t repeat, dst, int64_t plane):
     _ring.pack_line(storage, bytes_of(src), step, channel_step, count, lanes, repeat, step, reals_of(dst), plane)
+
+
+def pool_strips(int64_t planes, int64_t depth, int64_t most_channels, int64_t rows, int64_t cols):
+    """(plane, top, bottom, x, width, channel, channels) of each strip."""
+    cdef _cells.Cut s = _cells.cut(planes, depth, most_channels, rows, cols)
+    cdef _cells.Strip t
+    found = []
+    for index in range(_cells.strips(&s)):
+        t = _cells.strip(&s, index)
+        found.append((t.plane, t.top, t.bottom, t.x, t.width, t.channel, t.channels))
+    return found
+
+
+def hull(bytes lanes):
+    """(src_start, count, taps) of the lane that reaches whatever those of these lanes do, or None."""
+    cdef const _problem.Lane *first = <const _problem.Lane *> PyBytes_AS_STRING(lanes)
+    cdef _problem.Lane h
+    if not _ring.hull(first, len(lanes) // sizeof(_problem.Lane), &h):
+        return None
+    return h.src_start, h.count, h.taps
+
+
+def pack_rows(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t lanes, int64_t strip, dst):
+    """Packs a whole image strip by strip of so many rows, in a ring that holds all; returns its height, its width and vectors of a row."""
+    cdef const _problem.Problem *g = <const _problem.Problem *> PyBytes_AS_STRING(problem)
+    cdef _ring.Block b
+    cdef _ring.Ring ring
+    cdef int64_t t
+    b.g, b.storage, b.lanes, b.vectors, b.repeat, b.src = g, storage, lanes, (lanes + _storage.VL - 1) // _storage.VL, 1, bytes_of(src)
+    b.row, b.col = _problem.row_lanes(g) + row_lane, _problem.col_lanes(g) + col_lane
+    ring.rows, ring.next = reals_of(dst), 0
+    ring.height, ring.width = b.row.z_step * (b.row.count - 1) + b.row.taps, _ring.ring_width(b.col, b.col.count)
+    for t in range(0, b.row.count, strip):
+        _ring.fill_ring(&b, &ring, t, min(strip, b.row.count - t), 0, 0)
+    return ring.height, ring.width, b.vectors
 
 
 cdef _patches.Patches patches(bytes problem, int64_t row_lane, int64_t col_lane, src, int storage, int64_t group):

@@ -496,6 +496,70 @@ def test_patches_are_packed_by_pixel_and_by_slot(probe, storage, op, name, unpad
                     pack(packed, r, s, STORAGE[storage], image, group, first, count, slot, slots, dst, ld)
 
 
+RINGS = [
+    ("depthwise_conv2d_native", "n2h7w9c20m1r3s3_same_nhwc"),
+    ("depthwise_conv2d_native", "n2h7w9c20m1r3s3_same_nchw"),
+    ("depthwise_conv2d_native", "n1h9w40c37m1r5s4_p2.1.3.2_nchw"),
+    ("depthwise_conv2d_native", "n1h9w11c5m1r2s3_u2x3_d1x2_p1.2.0.3_nhwc"),
+    ("depthwise_conv2d_native", "n1h9w11c5m1r2s3_u3x2_d2x1_p1.2.0.3_nchw"),
+    ("depthwise_conv2d_native_backprop_input", "n1h8w12c19m1r3s5_u2x2_same_nhwc"),
+    ("depthwise_conv2d_native_backprop_input", "n1h8w12c19m1r3s5_same_nchw"),
+]
+
+
+@every_storage
+@pytest.mark.parametrize(("op", "name"), RINGS, ids=["-".join(row) for row in RINGS])
+@pytest.mark.parametrize("strip", [1, 2, 100])
+def test_rings_hold_rows_of_the_image_and_zeros_around_it(probe, storage, op, name, strip):
+    problem = Problem.parse(name)
+    packed = planned(op, problem).problem("depthwise")
+    head, row_lanes, col_lanes = unpacked(packed)
+    (image,) = random_integers([OPS[op].shapes(problem)[op != "depthwise_conv2d_native"]], dtype_named(storage), seed=3)
+    nhwc = image if problem.layout == "NHWC" else image.transpose(0, 2, 3, 1)
+    size, channels = probe.SIZES["VL"], nhwc.shape[3]
+    for (r, row), (s, col) in product(enumerate(row_lanes), enumerate(col_lanes)):
+        ring = np.full(100_000, np.nan, real_of(storage))
+        height, width, vectors = probe.pack_rows(packed, r, s, STORAGE[storage], image, channels, strip, ring)
+        read = col.z_step * (col.count - 1) + col.tap_step * (col.taps - 1) + 1
+        y = row.src_start + row.src_unit * np.arange(height)[:, None]
+        x = col.src_start + col.src_unit * np.arange(width)
+        inside = (y >= 0) & (y < head.src_rows) & (x >= 0) & (x < head.src_cols)
+        values = nhwc[0, np.clip(y, 0, head.src_rows - 1), np.clip(x, 0, head.src_cols - 1)]
+        values = np.pad(np.where(inside[..., None], values, 0), ((0, 0), (0, 0), (0, vectors * size - channels)))
+        found = ring[: height * vectors * width * size].reshape(height, vectors, width, size).transpose(0, 2, 1, 3)
+        rows = (row.z_step * np.arange(row.count)[:, None] + np.arange(row.taps)).ravel()
+        np.testing.assert_array_equal(found.reshape(values.shape)[rows, :read], values[rows, :read], str((r, s)))
+        assert read <= width and np.isnan(ring[height * vectors * width * size :]).all()
+
+
+@every_real
+@pytest.mark.parametrize("taps", range(1, 8))
+@pytest.mark.parametrize("stride", range(1, 5))
+def test_a_hull_reaches_what_all_its_lanes_do(probe, storage, taps, stride):
+    for size, before in product((5, 12, 13), range(taps)):
+        problem = Problem(h=size, w=1, c=1, m=1, r=taps, s=1, strides=(stride, 1), padding=(before, taps, 0, 0))
+        packed = planned("depthwise_conv2d_native_backprop_input", problem).problem("depthwise")
+        _, lanes, _ = unpacked(packed)
+        found = probe.hull(np.array(lanes, np.int64).tobytes())
+        if len(lanes) < 2:
+            assert found is None
+            continue
+        start, count, reach = found
+        assert count == max(lane.count for lane in lanes)
+        assert start == min(lane.src_start for lane in lanes)
+        assert start + reach == max(lane.src_start + lane.taps for lane in lanes)
+
+
+@every_real
+def test_strips_of_a_pool_cover_every_value_once(probe, storage):
+    for planes, depth, most, rows, cols in product((1, 3), (1, 5, 70), (16, 64), (1, 40), (1, 7, 5000)):
+        covered = np.zeros((planes, rows, cols, depth), np.int8)
+        for plane, top, bottom, x, width, channel, channels in probe.pool_strips(planes, depth, most, rows, cols):
+            assert channels <= most and width * channels <= 4096
+            covered[plane, top:bottom, x : x + width, channel : channel + channels] += 1
+        assert (covered == 1).all()
+
+
 A = np.array([[1, 0], [1, 1], [1, -1], [0, -1]])
 B = np.array([[1, 0, 0, 0], [0, 1, -1, 1], [-1, 1, 1, 0], [0, 0, 0, -1]])
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])

@@ -11,9 +11,9 @@ from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from _entry cimport exported, outcome
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
-from _ring cimport Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
+from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, all_finite, item_size, clear, load, prefetch_to_write, store, zero, widen, narrow_block
+from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, item_size, clear, load, prefetch_to_write, store, zero, widen, narrow_block, widen_block
 
 cdef enum:
     TILE = 14                                           # pixels of a register tile, at most
@@ -129,24 +129,35 @@ cdef void compute_row(const Gather *w, const Strip *s, int64_t r, int64_t v, con
             stencil_tile(size, b.col.z_step, b, s.ring, row + q * b.col.z_step * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
 
 
-cdef void fold(real *out, int64_t pixels, int64_t row, int64_t channels, int64_t multiplier) noexcept nogil:
-    """out[pixel][c] = sum_m out[pixel][c multiplier + m], in place."""
-    cdef int64_t q, c, m
-    cdef real total
-    for q in range(pixels):
-        for c in range(channels):
-            total = 0
-            for m in range(multiplier):
-                total += out[q * row + c * multiplier + m]
-            out[q * row + c] = total
+cdef void fold(const real *lanes, int64_t channels, int64_t multiplier, real *sums) noexcept nogil:
+    """sums[c] = sum_m lanes[c multiplier + m], rows of VL pixels."""
+    cdef vec total
+    cdef int64_t c, m
+    for c in range(channels):
+        total = zero()
+        for m in range(multiplier):
+            total += load(lanes + (c * multiplier + m) * VL)
+        store(sums + c * VL, total)
 
 
-cdef void store_row(const Gather *w, const Block *b, int64_t pixels, int64_t step, real *out, char *dst) noexcept nogil:
-    """Adds up the lanes of a channel, if that is due, and writes a row."""
-    cdef int64_t folded = w.k.multiplier if w.g.dst_channels == 1 else 1
-    if folded > 1:
-        fold(out, pixels, b.vectors * VL, b.lanes // folded, folded)
-    narrow_block(w.storage, out, b.vectors * VL, pixels, b.lanes // folded, dst, step * w.g.dst_x, w.g.dst_c)
+cdef void store_folded(const Gather *w, const Block *b, int64_t pixels, int64_t step, const real *out, char *dst) noexcept nogil:
+    """Adds up the lanes of each channel, for VL pixels at a time, which are turned into vectors, and writes them."""
+    cdef int64_t row = b.vectors * VL, size = item_size(w.storage), channels = b.lanes // w.k.multiplier, done = 0, take
+    cdef real[LANES * VL] lanes
+    while done < pixels:
+        take = smaller(pixels - done, VL)
+        widen_block(REAL_STORAGE, <const char *> (out + done * row), 1, row, b.lanes, take, lanes, VL)
+        fold(lanes, channels, w.k.multiplier, lanes)
+        narrow_block(w.storage, lanes, VL, channels, take, dst + done * step * w.g.dst_x * size, w.g.dst_c, step * w.g.dst_x)
+        done += take
+
+
+cdef void store_row(const Gather *w, const Block *b, int64_t pixels, int64_t step, const real *out, char *dst) noexcept nogil:
+    """Writes a row of results, whose lanes are channels or, backward, summands of channels."""
+    if w.g.dst_channels == 1 and w.k.multiplier > 1:
+        store_folded(w, b, pixels, step, out, dst)
+    else:
+        narrow_block(w.storage, out, b.vectors * VL, pixels, b.lanes, dst, step * w.g.dst_x, w.g.dst_c)
 
 
 cdef bint is_direct_gather(const Gather *w, const Block *b) noexcept nogil:

@@ -1,5 +1,5 @@
 # The functions behind the table in CMakeLists.txt. One .pyx becomes one extension module per ISA level (and per precision):
-# gradops._kernels.<stem>[_<real>]_<level>. Each is transpiled by itself, so that its module name and tracebacks are right.
+# gradops._kernels.<stem>[_<real>]_<level>.
 
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module NumPy)
 find_package(OpenMP REQUIRED COMPONENTS C)
@@ -18,11 +18,24 @@ macro(gradops_level name)
   set(GRADOPS_FLAGS_${name} ${ARGN})
 endmacro()
 
+# Transpiles each .pyx once; a module that is named otherwise is a copy that has been told so.
 function(gradops_module stem module)
-  cython_transpile("${GRADOPS_KERNELS_DIR}/${stem}.pyx" LANGUAGE C MODULE_NAME gradops._kernels.${module}
-    OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${module}.c" OUTPUT_VARIABLE source
-    INCLUDE_DIRECTORIES "${GRADOPS_KERNELS_DIR}" CYTHON_ARGS -3)
+  set(transpiled "${CMAKE_CURRENT_BINARY_DIR}/${stem}.c")
+  get_property(known GLOBAL PROPERTY gradops_transpiled)
+  if(NOT stem IN_LIST known)
+    cython_transpile("${GRADOPS_KERNELS_DIR}/${stem}.pyx" LANGUAGE C MODULE_NAME gradops._kernels.${stem}
+      OUTPUT "${transpiled}" INCLUDE_DIRECTORIES "${GRADOPS_KERNELS_DIR}" CYTHON_ARGS -3)
+    add_custom_target(${stem}_code DEPENDS "${transpiled}")
+    set_property(GLOBAL APPEND PROPERTY gradops_transpiled ${stem})
+  endif()
+  set(source "${CMAKE_CURRENT_BINARY_DIR}/${module}.c")
+  if(NOT module STREQUAL stem)
+    set(script "${CMAKE_CURRENT_SOURCE_DIR}/cmake/RenameModule.cmake")
+    add_custom_command(OUTPUT "${source}" DEPENDS "${transpiled}" "${script}" VERBATIM
+      COMMAND ${CMAKE_COMMAND} "-DFROM=${transpiled}" "-DTO=${source}" -P "${script}")
+  endif()
   python_add_library(${module} MODULE "${source}" WITH_SOABI)
+  add_dependencies(${module} ${stem}_code)  # once, also where make runs
   target_include_directories(${module} PRIVATE "${GRADOPS_KERNELS_DIR}")
   target_link_libraries(${module} PRIVATE Python::NumPy OpenMP::OpenMP_C)
   # Register tiles are inline functions with constant arguments: without always_inline GCC makes one clone with loops and spills.

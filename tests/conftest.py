@@ -5,6 +5,8 @@ import mmap
 import os
 import sys
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before OpenMP is loaded: workers of pytest share the CPUs
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings

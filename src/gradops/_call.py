@@ -72,6 +72,22 @@ def call(plan: Plan, arrays: tuple[Array, ...], storage: int, out: object = None
     return result
 
 
+def compute(plan: Plan, inputs: list[Array], storage: int, result: Array, num_threads: object = None) -> None:
+    """`call` for memory that an adapter vouches for: nothing is checked but the number of threads.
+
+    All arrays are contiguous, in native byte order and as large as the plan says, and `result` overlaps no input. Their dtypes and
+    shapes are not looked at: `storage` says what they hold, so that bfloat16 may come as integers.
+    """
+    threads = resolve(num_threads)
+    started, ran = perf_counter() if _VERBOSE else 0.0, ""
+    if plan.zero:
+        result.fill(0)
+    else:
+        ran = _run(plan, inputs, storage, result, threads)
+    if _VERBOSE:
+        _report(plan, tuple(inputs), storage, ran, threads, 1e3 * (perf_counter() - started))
+
+
 def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: int) -> str:
     """Runs the kernel; if it says that infinities met zeros that are not theirs, runs one where they meet none. Returns its stem.
 

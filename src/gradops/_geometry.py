@@ -100,8 +100,18 @@ def _pairs(padding: Any) -> tuple[Shape, ...]:
 
 
 @lru_cache(maxsize=1024)
-def plan(op: str, input_shape: Shape, filter_shape: Shape, out_backprop_shape: Shape | None, given: Attributes) -> Plan:
-    """The plan for an op, the shapes of its tensors (or its size vectors) and its normalised `attributes`."""
+def plan(
+    op: str,
+    input_shape: Shape,
+    filter_shape: Shape,
+    out_backprop_shape: Shape | None,
+    given: Attributes,
+    filter_format: str = "RSCK",
+) -> Plan:
+    """The plan for an op, the shapes of its tensors (or its size vectors) and its normalised `attributes`.
+
+    `filter_format` says how the filter lies in memory; its shape is [R, S, C/G, K] in any case.
+    """
     kind = OPS[op]
     strides, padding, explicit_paddings, data_format, dilations = given
     layout = layout_of(data_format)
@@ -148,6 +158,7 @@ def plan(op: str, input_shape: Shape, filter_shape: Shape, out_backprop_shape: S
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
         algorithms=algorithms(kind.result, kind.depthwise, rows, cols, groups, filter_shape[2], out_channels),
+        filter_format=filter_format,
     )
 
 

@@ -88,7 +88,10 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """One convolution whose shapes and attributes have been found right. Shapes of images are in data_format order."""
+    """One convolution whose shapes and attributes have been found right. Shapes of images are in data_format order.
+
+    A filter's shape is (R, S, C/G, K), whatever its `filter_format`: the order in memory, "RSCK" or "KRSC".
+    """
 
     op: str
     arguments: tuple[str, str]
@@ -104,6 +107,7 @@ class Plan:
     scatters: bool
     work: str
     algorithms: tuple[str, ...]
+    filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
     @property
@@ -154,11 +158,7 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
         **_strides("dst", dst, layout),
         filter_rows=filter_rows,
         filter_cols=filter_cols,
-        filter_y=filter_cols * in_group * out_channels,
-        filter_x=in_group * out_channels,
-        filter_src=1 if plan.scatters else out_channels,
-        filter_dst=out_channels if plan.scatters else 1,
-        filter_group=out_group,
+        **_filter_strides(plan, filter_cols, filter_rows * filter_cols * in_group, in_group, out_channels),
         covered=int(_count(row_lanes) == dst[layout.h] and _count(col_lanes) == dst[layout.w]),
         row_lanes=len(row_lanes),
         col_lanes=len(col_lanes),
@@ -218,6 +218,14 @@ def _flattened(view: _View, plan: Plan) -> _View:
 def _strides(prefix: str, shape: Shape, layout: Layout) -> dict[str, int]:
     """Element strides of a contiguous array."""
     return {f"{prefix}_{letter}": prod(shape[i + 1 :]) for letter, i in zip("nyxc", layout, strict=True)}
+
+
+def _filter_strides(plan: Plan, columns: int, size: int, in_group: int, out_channels: int) -> dict[str, int]:
+    """Element strides of a filter with so many columns, elements of each output channel, and channels, in the plan's order."""
+    tap, c, k = (in_group * out_channels, out_channels, 1) if plan.filter_format == "RSCK" else (in_group, 1, size)
+    src, dst = (k, c) if plan.scatters else (c, k)
+    group = out_channels // plan.groups * k
+    return {"filter_y": columns * tap, "filter_x": tap, "filter_src": src, "filter_dst": dst, "filter_group": group}
 
 
 def _count(lanes: list[Lane]) -> int:

@@ -7,7 +7,7 @@ contiguous, both are rows of a pixel each. Else the operand with more columns ha
 if that is the patches, what is summed is dw turned.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
-filter_step 1; dw is [slots][groups][k].
+filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
 """
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
@@ -43,7 +43,7 @@ cdef struct Reduce:
     char *dw
     int64_t slots, slot_blocks, channels, channel_blocks, spans
     Wave wave                                           # the spans at hand
-    real *partials                                      # [span of the wave][slot][group][k], where there are several spans
+    real *partials                                      # of each span of the wave, as dw lies, where there are several spans
     bint turned                                         # whether blocks are [k][slot]
     bint *finite                                        # cleared if dw holds an infinity or NaN
 
@@ -358,10 +358,11 @@ cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcep
 
 cdef void store_block(const Reduce *w, const Panel *b) noexcept nogil:
     """Writes a block to the result or, of several spans, to its partial."""
-    cdef int64_t row = w.g.groups * w.g.dst_channels, at = b.slot * row + b.group * w.g.dst_channels + b.channel, i
+    cdef int64_t at = b.slot * w.g.filter_src + b.group * w.g.filter_group + b.channel * w.g.filter_dst, i
     cdef int64_t rows = b.channels if w.turned else b.slots, columns = b.slots if w.turned else b.channels
     cdef char *dw = w.dw + at * item_size(w.storage) if w.spans == 1 else <char *> (w.partials + place(&w.wave, b.span) * filter_size(w) + at)
-    narrow_block(w.storage if w.spans == 1 else REAL_STORAGE, b.c, LD, rows, columns, dw, 1 if w.turned else row, row if w.turned else 1)
+    narrow_block(w.storage if w.spans == 1 else REAL_STORAGE, b.c, LD, rows, columns, dw,
+                 w.g.filter_dst if w.turned else w.g.filter_src, w.g.filter_src if w.turned else w.g.filter_dst)
     for i in range(rows if w.spans == 1 else 0):
         if not all_finite(b.c + i * LD, columns):
             w.finite[0] = False

@@ -13,7 +13,7 @@ from _entry cimport exported, outcome
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
 from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, item_size, clear, load, prefetch_to_write, store, zero, widen, narrow_block, widen_block
+from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, item_size, clear, load, prefetch_to_write, store, zero, narrow_block, widen_block
 
 cdef enum:
     TILE = 14                                           # pixels of a register tile, at most
@@ -34,14 +34,12 @@ cdef struct Gather:
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
     """Returns whether the filter is finite."""
-    cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, row = w.k.vectors * VL, block, tap, lanes
+    cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, row = w.k.vectors * VL, step = w.g.filter_group // w.k.multiplier, block, lane
     cdef real *dst
     for block in range(w.k.blocks):
-        lanes = smaller(w.k.lanes, w.k.total - block * w.k.lanes)
-        for tap in range(taps):
-            dst = w.filter_panels + (block * taps + tap) * row
-            clear(dst, row)
-            widen(w.storage, w.filter + (tap * w.k.total + block * w.k.lanes) * item_size(w.storage), lanes, dst)
+        lane, dst = block * w.k.lanes, w.filter_panels + block * taps * row
+        clear(dst, taps * row)
+        widen_block(w.storage, w.filter + lane * step * item_size(w.storage), w.g.filter_x, step, taps, smaller(w.k.lanes, w.k.total - lane), dst, row)
     return all_finite(w.filter_panels, w.k.blocks * taps * row)
 
 

@@ -6,7 +6,7 @@ rows of x in a ring, rows of dy as they come. A register holds one vector of lan
 rows of a strip.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; row lanes have tap_step 1; at most
-LANES multipliers.
+LANES multipliers; dw is [tap][lane] or [lane][tap], as the strides of the filter say.
 """
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
@@ -15,7 +15,7 @@ from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, part, useful_threads
 from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, VL, all_finite, item_size, clear, load, prefetch_soon, store, zero, narrow, copy
+from _storage cimport real, vec, MR, VL, REAL_STORAGE, all_finite, item_size, clear, load, narrow_block, prefetch_soon, store, zero
 
 cdef enum:
     TAPS = 8                                            # of a register tile with one row of them, at most
@@ -34,7 +34,7 @@ cdef struct Reduce:
     int64_t spans                                       # each is some of the images' parts
     int64_t sums                                        # reals of a block's dw
     Wave wave                                           # the spans at hand
-    real *partials                                      # [span of the wave][tap][lane]
+    real *partials                                      # of each span of the wave, as dw lies
     bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
@@ -212,14 +212,15 @@ cdef void reduce_part(const Reduce *w, Block *b, int64_t lane, int64_t n, int64_
 
 cdef void store_sums(const Reduce *w, const Block *b, int64_t span, int64_t lane, const real *sums) noexcept nogil:
     """Writes a block's dw to the result or, of several spans, to its partial."""
-    cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, tap
+    cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, ld = b.vectors * VL, step = w.g.filter_group // w.k.multiplier, tap
+    cdef real *partial = w.partials + place(&w.wave, span) * taps * w.k.total
+    if w.spans > 1:
+        narrow_block(REAL_STORAGE, sums, ld, taps, b.lanes, <char *> (partial + lane * step), w.g.filter_x, step)
+        return
+    narrow_block(w.storage, sums, ld, taps, b.lanes, w.dw + lane * step * item_size(w.storage), w.g.filter_x, step)
     for tap in range(taps):
-        if w.spans == 1:
-            if not all_finite(sums + tap * b.vectors * VL, b.lanes):
-                w.finite[0] = False
-            narrow(w.storage, sums + tap * b.vectors * VL, b.lanes, w.dw + (tap * w.k.total + lane) * item_size(w.storage))
-        else:
-            copy(sums + tap * b.vectors * VL, b.lanes, w.partials + (place(&w.wave, span) * taps + tap) * w.k.total + lane)
+        if not all_finite(sums + tap * ld, b.lanes):
+            w.finite[0] = False
 
 
 cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:

@@ -5,7 +5,7 @@ In parallel: blocks of (span of tiles, group, channels of x, channels of dy). Fe
 and the partials are added in order. Packed: transformed tiles of x and dy, TILES at a time.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; every lane has z_step 1,
-tap_step 1 and all 3 taps; dw is [slots][groups][k].
+tap_step 1 and all 3 taps; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
 """
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
@@ -38,7 +38,7 @@ cdef struct Reduce:
     char *dw
     int64_t x_blocks, dy_blocks, spans
     Wave wave                                           # the spans at hand
-    real *partials                                      # [span of the wave][tap][channel of x][group][k], where there are several spans
+    real *partials                                      # of each span of the wave, as dw lies, where there are several spans
     bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
@@ -120,17 +120,20 @@ cdef bint sum_tiles(const Reduce *w, const Tiles *t, const Block *b, bint accumu
 
 cdef void store_block(const Reduce *w, const Block *b) noexcept nogil:
     """Restores the taps and writes them to the result or, of several spans, to their partial."""
-    cdef int64_t row = w.g.groups * w.g.dst_channels, tap, c, v, at
+    cdef const Problem *g = w.g
+    cdef int64_t tap, c, v, at
     cdef real *taps = b.x
     for c in range(b.x_channels):
         for v in range(divide_up(b.dy_channels, VL)):
             restore_filter(b.sums + c * DY_CHANNELS + v * VL, SUMS_PLANE, taps + c * DY_CHANNELS + v * VL, X_CHANNELS * DY_CHANNELS)
     for tap in range(9):
-        at = (tap * w.g.src_channels + b.x_channel) * row + b.group * w.g.dst_channels + b.dy_channel
+        at = tap * g.filter_x + b.x_channel * g.filter_src + b.group * g.filter_group + b.dy_channel * g.filter_dst
         if w.spans > 1:
-            narrow_block(REAL_STORAGE, taps, DY_CHANNELS, b.x_channels, b.dy_channels, <char *> (w.partials + place(&w.wave, b.span) * filter_size(w) + at), row, 1)
+            narrow_block(REAL_STORAGE, taps, DY_CHANNELS, b.x_channels, b.dy_channels, <char *> (w.partials + place(&w.wave, b.span) * filter_size(w) + at),
+                         g.filter_src, g.filter_dst)
         else:
-            narrow_block(w.storage, taps, DY_CHANNELS, b.x_channels, b.dy_channels, w.dw + at * item_size(w.storage), row, 1)
+            narrow_block(w.storage, taps, DY_CHANNELS, b.x_channels, b.dy_channels, w.dw + at * item_size(w.storage),
+                         g.filter_src, g.filter_dst)
             for c in range(b.x_channels):
                 if not all_finite(taps + c * DY_CHANNELS, b.dy_channels):
                     w.finite[0] = False

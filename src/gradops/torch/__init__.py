@@ -1,0 +1,1 @@
+from ._override import enable, disable, enabled, stats

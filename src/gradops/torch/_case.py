@@ -1,0 +1,113 @@
+"""A backward convolution of PyTorch as gradops knows it: its plans, or the reason why there are none."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import torch
+
+from gradops._call import compute
+from gradops._geometry import plan
+from gradops._problem import Plan
+from gradops._values import Shape
+
+from ._tensors import CHANNELS_LAST, DATA_FORMATS, STORAGES, common_format, memory
+
+Sizes: TypeAlias = list[int]
+
+
+class Declined(Exception):
+    """Why a convolution is left to PyTorch."""
+
+
+class Case(NamedTuple):
+    """How the gradients of one convolution are computed.
+
+    A transposed convolution from x to y is the input gradient of one from y to x with the same filter: in its gradients, x and dy
+    change places.
+    """
+
+    storage: int
+    format: torch.memory_format
+    transposed: bool
+    kind: str
+    input: Plan
+    filter: Plan
+
+    def input_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """The gradient of the input."""
+        dx = torch.empty(x.shape, dtype=x.dtype, memory_format=self.format)
+        run(self.input, self.storage, dense(dy, self.format), dense(w, CHANNELS_LAST), dx)
+        return dx
+
+    def filter_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """The gradient of the filter, in the order of the images as PyTorch has it."""
+        dw = torch.empty(w.shape, dtype=w.dtype, memory_format=CHANNELS_LAST)
+        first, second = (dy, x) if self.transposed else (x, dy)
+        run(self.filter, self.storage, dense(first, self.format), dense(second, self.format), dw)
+        return dw.contiguous(memory_format=self.format)
+
+
+def dense(tensor: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
+    """The tensor in this order, itself if it is."""
+    return tensor.contiguous(memory_format=memory_format)
+
+
+def run(plan: Plan, storage: int, first: torch.Tensor, second: torch.Tensor, result: torch.Tensor) -> None:
+    """Computes a plan with PyTorch's number of threads."""
+    compute(plan, [memory(first), memory(second)], storage, memory(result), torch.get_num_threads())
+
+
+def case_of(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    groups: int,
+) -> Case:
+    """How gradops computes what `aten::convolution_backward` is asked. Raises `Declined` where it does not."""
+    if not (dy.dim() == x.dim() == w.dim() == 4 and len(stride) == len(padding) == len(dilation) == 2):
+        raise Declined("not 2-d")
+    if x.dtype not in STORAGES or not dy.dtype == x.dtype == w.dtype:
+        raise Declined("dtype")
+    if not all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (dy, x, w)):
+        raise Declined("not a dense tensor on the CPU")
+    if 0 in (*x.shape, *w.shape, *dy.shape):
+        raise Declined("empty")
+    if min(padding) < 0:
+        raise Declined("negative padding")
+    memory_format = common_format(x, w)
+    images = (dy, x) if transposed else (x, dy)
+    before, after = (arranged(tuple(image.shape), memory_format) for image in images)
+    k, c, r, s = w.shape
+    given = attributes(stride, ((padding[0],) * 2, (padding[1],) * 2), dilation, memory_format)
+    try:
+        filters = plan("conv2d_backprop_filter", before, (r, s, c, k), after, given, "KRSC")
+        inputs = (
+            plan("conv2d", before, (r, s, c, k), None, given, "KRSC")
+            if transposed
+            else plan("conv2d_backprop_input", before, (r, s, c, k), after, given, "KRSC")
+        )
+    except ValueError:
+        raise Declined("shapes do not fit, or fit in PyTorch alone") from None
+    if filters.groups != groups or inputs.output_shape != after:
+        raise Declined("shapes do not fit, or fit in PyTorch alone")
+    kind = "transposed" if transposed else "dense" if groups == 1 else "depthwise" if c == 1 else "grouped"
+    return Case(STORAGES[x.dtype], memory_format, transposed, kind, inputs, filters)
+
+
+def arranged(shape: Shape, memory_format: torch.memory_format) -> Shape:
+    """The shape (N, C, H, W) of a tensor as it lies in memory."""
+    n, c, h, w = shape
+    return (n, h, w, c) if memory_format is CHANNELS_LAST else (n, c, h, w)
+
+
+def attributes(
+    stride: Sizes, padding: tuple[Shape, Shape], dilation: Sizes, memory_format: torch.memory_format
+) -> tuple[Shape, tuple[Shape, ...], tuple[int, ...], str, Shape]:
+    """The key that `plan` takes, of pairs for rows and columns."""
+    pairs = arranged(((0, 0), (0, 0), *padding), memory_format)  # type: ignore[arg-type]
+    return tuple(stride), pairs, (), DATA_FORMATS[memory_format], tuple(dilation)  # type: ignore[return-value]

@@ -1,0 +1,197 @@
+"""`aten::convolution_backward` on the CPU, taken over where gradops wins; what it declines runs as if it were not there."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Lock, RLock
+from typing import Any, NamedTuple
+
+import torch
+
+from ._case import Case, Declined, Sizes, case_of
+from ._table import wins
+
+OP = "convolution_backward"
+KINDS = ("dense", "depthwise", "grouped", "transposed")
+MOST_CASES = 4096
+"""Decisions that are remembered; then they begin anew."""
+
+
+class Stats(NamedTuple):
+    """What the override was asked since `enable`, gradient by gradient.
+
+    Attributes
+    ----------
+    taken : dict of str to int
+        Gradients that gradops computed: "input" and "filter".
+    declined : dict of str to int
+        Gradients left to PyTorch, by reason.
+    """
+
+    taken: dict[str, int]
+    declined: dict[str, int]
+
+
+class _Decision(NamedTuple):
+    """What becomes of one kind of call: the case, if any gradient is taken, and each gradient's name or its reason not to."""
+
+    case: Case | None
+    input: bool
+    filter: bool
+    taken: tuple[str, ...]
+    declined: tuple[str, ...]
+
+
+class _Override:
+    """One registration, from `enable` to `disable`."""
+
+    def __init__(self, ops: tuple[str, ...] | str) -> None:
+        self.ops = ops
+        self.taken: Counter[str] = Counter()
+        self.declined: Counter[str] = Counter()
+        self.decisions: dict[tuple[Any, ...], _Decision] = {}
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+        self.native = partial(torch.library.get_kernel(f"aten::{OP}", "CPU").call_boxed, keys)
+        self.library = torch.library.Library("aten", "IMPL")
+        self.library.impl(OP, self, "CPU")
+
+    def __call__(
+        self,
+        dy: torch.Tensor,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        bias_sizes: Sizes | None,
+        stride: Sizes,
+        padding: Sizes,
+        dilation: Sizes,
+        transposed: bool,
+        output_padding: Sizes,
+        groups: int,
+        mask: list[bool],
+    ) -> tuple[torch.Tensor | None, ...]:
+        key = (
+            x.shape, x.stride(), w.shape, w.stride(), dy.shape, x.dtype, w.dtype, dy.dtype,
+            *stride, *padding, *dilation, transposed, groups, *mask,
+        )  # fmt: skip
+        decision = self.decisions.get(key)
+        if decision is None:
+            decision = self.decide(key, dy, x, w, stride, padding, dilation, transposed, groups, mask)
+        with _counting:
+            for name in decision.taken:
+                self.taken[name] += 1
+            for reason in decision.declined:
+                self.declined[reason] += 1
+        case = decision.case
+        if case is None:
+            return self.native(dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)
+        dx = dw = None
+        if decision.declined:
+            rest = [mask[0] and not decision.input, mask[1] and not decision.filter, False]
+            dx, dw, _ = self.native(
+                dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, rest
+            )
+        if decision.input:
+            dx = case.input_gradient(dy, x, w)
+        if decision.filter:
+            dw = case.filter_gradient(dy, x, w)
+        return dx, dw, dy.sum((0, 2, 3)) if mask[2] else None
+
+    def decide(
+        self,
+        key: tuple[Any, ...],
+        dy: torch.Tensor,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        stride: Sizes,
+        padding: Sizes,
+        dilation: Sizes,
+        transposed: bool,
+        groups: int,
+        mask: list[bool],
+    ) -> _Decision:
+        """Remembers and returns what becomes of such calls."""
+        wanted = [name for name, asked in zip(("input", "filter"), mask, strict=False) if asked]
+        case: Case | None = None
+        try:
+            case = case_of(dy, x, w, stride, padding, dilation, transposed, groups)
+            reasons = {name: self.reason(case, name, dy) for name in wanted}
+        except Declined as reason:
+            reasons = dict.fromkeys(wanted, str(reason))
+        taken = tuple(name for name in wanted if not reasons[name])
+        declined = tuple(reasons[name] for name in wanted if reasons[name])
+        decision = _Decision(case if taken else None, "input" in taken, "filter" in taken, taken, declined)
+        if len(self.decisions) >= MOST_CASES:
+            self.decisions.clear()
+        self.decisions[key] = decision
+        return decision
+
+    def reason(self, case: Case, gradient: str, dy: torch.Tensor) -> str:
+        """Why a gradient that gradops could compute is not taken; empty if it is."""
+        if self.ops == "auto":
+            return "" if wins(case, gradient) else "PyTorch is as fast"
+        return "" if self.ops == "all" or case.kind in self.ops else "not asked for"
+
+    def remove(self) -> None:
+        """Gives the op back."""
+        self.library._destroy()
+
+
+_switching = RLock()
+_counting = Lock()
+os.register_at_fork(before=_counting.acquire, after_in_parent=_counting.release, after_in_child=_counting.release)
+_active: _Override | None = None
+
+
+def enable(ops: str | Iterable[str] = "auto") -> None:
+    global _active
+    chosen = _checked(ops)
+    with _switching:
+        disable()
+        _active = _Override(chosen)
+
+
+def disable() -> None:
+    global _active
+    with _switching:
+        if _active is not None:
+            _active.remove()
+            _active = None
+
+
+@contextmanager
+def enabled(ops: str | Iterable[str] = "auto") -> Iterator[None]:
+    before = None if _active is None else _active.ops
+    enable(ops)
+    try:
+        yield
+    finally:
+        if before is None:
+            disable()
+        else:
+            enable(before)
+
+
+def stats() -> Stats:
+    with _switching, _counting:
+        if _active is None:
+            return Stats({}, {})
+        return Stats(dict(_active.taken), dict(_active.declined))
+
+
+def _checked(ops: str | Iterable[str]) -> str | tuple[str, ...]:
+    """`ops`, or an error that says what it may be."""
+    expected = f"'auto', 'all' or some of {', '.join(map(repr, KINDS))}"
+    if isinstance(ops, str):
+        if ops not in ("auto", "all"):
+            raise ValueError(f"ops must be {expected}, got {ops!r}")
+        return ops
+    if not isinstance(ops, Iterable):
+        raise TypeError(f"ops must be {expected}, got {ops!r}")
+    chosen = tuple(ops)
+    if not chosen or not set(chosen) <= set(KINDS):
+        raise ValueError(f"ops must be {expected}, got {chosen!r}")
+    return chosen

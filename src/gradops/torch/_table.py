@@ -1,0 +1,1 @@
+def wins(case, gradient): return True

@@ -1,0 +1,44 @@
+"""Tensors as a kernel finds them: which order they lie in, and their memory as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradops._arrays import STORAGE
+
+STORAGES = {getattr(torch, name): STORAGE[name] for name in ("float16", "bfloat16", "float32", "float64")}
+"""The dtypes that are computed, and the codes by which the kernels know them."""
+
+CONTIGUOUS, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
+DATA_FORMATS = {CONTIGUOUS: "NCHW", CHANNELS_LAST: "NHWC"}
+
+
+def common_format(*tensors: torch.Tensor) -> torch.memory_format:
+    """The order in which PyTorch computes: channels last if one tensor suggests that."""
+    return CHANNELS_LAST if any(suggests_channels_last(tensor) for tensor in tensors) else CONTIGUOUS
+
+
+def suggests_channels_last(tensor: torch.Tensor) -> bool:
+    """What `Tensor.suggest_memory_format` of PyTorch's C++ interface says: strides alone decide, and ties are contiguous."""
+    sizes, strides = tensor.shape, tensor.stride()
+    least = 0
+    if strides[1] == 0:
+        return False
+    for axis in (1, 3, 2, 0):
+        if strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * max(sizes[axis], 1)
+    return True
+
+
+def memory(tensor: torch.Tensor) -> NDArray[Any]:
+    """The memory of a dense tensor as an array, without a copy; bfloat16 as its bits."""
+    tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:
+        tensor = tensor.view(torch.int16)
+    array: np.ndarray[Any, np.dtype[Any]] = tensor.numpy()
+    return array

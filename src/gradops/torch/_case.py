@@ -6,11 +6,13 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
+from gradops._arrays import NUMBERS
 from gradops._call import compute
 from gradops._geometry import plan
 from gradops._problem import Plan
 from gradops._values import Shape
 
+from ._table import Layer
 from ._tensors import CHANNELS_LAST, DATA_FORMATS, STORAGES, common_format, memory
 
 Sizes: TypeAlias = list[int]
@@ -29,8 +31,7 @@ class Case(NamedTuple):
 
     storage: int
     format: torch.memory_format
-    transposed: bool
-    kind: str
+    layer: Layer
     input: Plan
     filter: Plan
 
@@ -43,7 +44,7 @@ class Case(NamedTuple):
     def filter_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """The gradient of the filter, in the order of the images as PyTorch has it."""
         dw = torch.empty(w.shape, dtype=w.dtype, memory_format=CHANNELS_LAST)
-        first, second = (dy, x) if self.transposed else (x, dy)
+        first, second = (dy, x) if self.layer.kind == "transposed" else (x, dy)
         run(self.filter, self.storage, dense(first, self.format), dense(second, self.format), dw)
         return dw.contiguous(memory_format=self.format)
 
@@ -81,22 +82,37 @@ def case_of(
         raise Declined("negative padding")
     memory_format = common_format(x, w)
     images = (dy, x) if transposed else (x, dy)
-    before, after = (arranged(tuple(image.shape), memory_format) for image in images)
+    source, grid = (arranged(tuple(image.shape), memory_format) for image in images)
     k, c, r, s = w.shape
     given = attributes(stride, ((padding[0],) * 2, (padding[1],) * 2), dilation, memory_format)
     try:
-        filters = plan("conv2d_backprop_filter", before, (r, s, c, k), after, given, "KRSC")
+        filters = plan("conv2d_backprop_filter", source, (r, s, c, k), grid, given, "KRSC")
         inputs = (
-            plan("conv2d", before, (r, s, c, k), None, given, "KRSC")
+            plan("conv2d", source, (r, s, c, k), None, given, "KRSC")
             if transposed
-            else plan("conv2d_backprop_input", before, (r, s, c, k), after, given, "KRSC")
+            else plan("conv2d_backprop_input", source, (r, s, c, k), grid, given, "KRSC")
         )
     except ValueError:
         raise Declined("shapes do not fit, or fit in PyTorch alone") from None
-    if filters.groups != groups or inputs.output_shape != after:
+    if filters.groups != groups or inputs.output_shape != grid:
         raise Declined("shapes do not fit, or fit in PyTorch alone")
     kind = "transposed" if transposed else "dense" if groups == 1 else "depthwise" if c == 1 else "grouped"
-    return Case(STORAGES[x.dtype], memory_format, transposed, kind, inputs, filters)
+    after = images[1]
+    layer = Layer(
+        dtype=NUMBERS[STORAGES[x.dtype]],
+        channels_last=memory_format is CHANNELS_LAST,
+        kind=kind,
+        groups=groups,
+        channels=c,
+        outputs=k // groups,
+        taps=(r, s),
+        stride=(stride[0], stride[1]),
+        dilation=(dilation[0], dilation[1]),
+        images=len(after),
+        plane=images[0].shape[2] * images[0].shape[3],
+        work=after.numel() * c * r * s,
+    )
+    return Case(STORAGES[x.dtype], memory_format, layer, inputs, filters)
 
 
 def arranged(shape: Shape, memory_format: torch.memory_format) -> Shape:

@@ -118,7 +118,7 @@ class _Override:
         case: Case | None = None
         try:
             case = case_of(dy, x, w, stride, padding, dilation, transposed, groups)
-            reasons = {name: self.reason(case, name, dy) for name in wanted}
+            reasons = {name: self.reason(case, name) for name in wanted}
         except Declined as reason:
             reasons = dict.fromkeys(wanted, str(reason))
         taken = tuple(name for name in wanted if not reasons[name])
@@ -129,11 +129,11 @@ class _Override:
         self.decisions[key] = decision
         return decision
 
-    def reason(self, case: Case, gradient: str, dy: torch.Tensor) -> str:
+    def reason(self, case: Case, gradient: str) -> str:
         """Why a gradient that gradops could compute is not taken; empty if it is."""
         if self.ops == "auto":
-            return "" if wins(case, gradient) else "PyTorch is as fast"
-        return "" if self.ops == "all" or case.kind in self.ops else "not asked for"
+            return "" if wins(case.layer, gradient) else "PyTorch is as fast"
+        return "" if self.ops == "all" or case.layer.kind in self.ops else "not asked for"
 
     def remove(self) -> None:
         """Gives the op back."""
@@ -147,6 +147,38 @@ _active: _Override | None = None
 
 
 def enable(ops: str | Iterable[str] = "auto") -> None:
+    """Have gradops compute gradients of convolutions on the CPU, in this process, until `disable`.
+
+    It takes over ``aten::convolution_backward``, whatever calls it: autograd in any thread, compiled models, vmap. What it declines,
+    PyTorch's own kernel computes, to the last bit as before. Forked children inherit it. Calling it again chooses anew and sets
+    `stats` to zero.
+
+    Parameters
+    ----------
+    ops : "auto", "all", or some of "dense", "depthwise", "grouped", "transposed"
+        "auto" takes a gradient where gradops was measured to be faster (`gradops.torch._table`), "all" takes every one that gradops
+        can compute, and names take those of their kind.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `ops` is something else.
+
+    See Also
+    --------
+    enabled : the same for a block.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import gradops.torch
+    >>> gradops.torch.enable("all")
+    >>> images = torch.ones(1, 1, 4, 4, requires_grad=True)
+    >>> torch.nn.Conv2d(1, 1, 3)(images).sum().backward()
+    >>> gradops.torch.stats()
+    Stats(taken={'input': 1, 'filter': 1}, declined={})
+    >>> gradops.torch.disable()
+    """
     global _active
     chosen = _checked(ops)
     with _switching:
@@ -155,6 +187,13 @@ def enable(ops: str | Iterable[str] = "auto") -> None:
 
 
 def disable() -> None:
+    """Give ``aten::convolution_backward`` back to PyTorch; without effect where it is not taken.
+
+    Examples
+    --------
+    >>> import gradops.torch
+    >>> gradops.torch.disable()
+    """
     global _active
     with _switching:
         if _active is not None:
@@ -164,6 +203,26 @@ def disable() -> None:
 
 @contextmanager
 def enabled(ops: str | Iterable[str] = "auto") -> Iterator[None]:
+    """`enable` inside the block, in all threads; afterwards everything is as it was before.
+
+    Parameters
+    ----------
+    ops : str or iterable of str
+        As for `enable`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `enable`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import gradops.torch
+    >>> layer, images = torch.nn.Conv2d(3, 8, 3), torch.ones(1, 3, 8, 8)
+    >>> with gradops.torch.enabled():
+    ...     layer(images).sum().backward()
+    """
     before = None if _active is None else _active.ops
     enable(ops)
     try:
@@ -176,6 +235,19 @@ def enabled(ops: str | Iterable[str] = "auto") -> Iterator[None]:
 
 
 def stats() -> Stats:
+    """Count what `enable` has led to since it was called.
+
+    Returns
+    -------
+    Stats
+        Gradients that gradops computed, and those that it declined, by reason; empty where nothing is enabled.
+
+    Examples
+    --------
+    >>> import gradops.torch
+    >>> gradops.torch.stats()
+    Stats(taken={}, declined={})
+    """
     with _switching, _counting:
         if _active is None:
             return Stats({}, {})

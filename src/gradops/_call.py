@@ -117,6 +117,11 @@ def recipe(plan: Plan, storage: int) -> object:
     return entry.make_recipe(found, storage, prod(plan.result_shape) * ITEM_SIZES[storage])
 
 
+def follow(recipe: object, addresses: tuple[int, ...], out: int, num_threads: object = None) -> None:
+    """Does what a recipe says for memory that an adapter vouches for, as it does for `compute`."""
+    entry.follow_recipe(recipe, addresses, out, resolve(num_threads))
+
+
 @cache
 def shared_threads() -> object:
     """The capsule in which C code finds how many threads to use, kept true from now on: after `set_num_threads`, and in forked children."""

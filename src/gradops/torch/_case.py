@@ -7,13 +7,13 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from gradops._arrays import NUMBERS
-from gradops._call import compute
+from gradops._call import compute, follow, recipe
 from gradops._geometry import plan
 from gradops._problem import Plan
 from gradops._values import Shape
 
 from ._table import Layer
-from ._tensors import CHANNELS_LAST, DATA_FORMATS, STORAGES, common_format, memory
+from ._tensors import CHANNELS_LAST, DATA_FORMATS, STORAGES, common_format, empty, memory
 
 Sizes: TypeAlias = list[int]
 
@@ -23,29 +23,30 @@ class Declined(Exception):
 
 
 class Case(NamedTuple):
-    """How the gradients of one convolution are computed.
+    """How the gradients of one convolution are computed: recipes for `follow`, and what they are for.
 
     A transposed convolution from x to y is the input gradient of one from y to x with the same filter: in its gradients, x and dy
     change places.
     """
 
-    storage: int
-    format: torch.memory_format
     layer: Layer
-    input: Plan
-    filter: Plan
+    format: torch.memory_format
+    input: object
+    filter: object
 
     def input_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """The gradient of the input."""
-        dx = torch.empty(x.shape, dtype=x.dtype, memory_format=self.format)
-        run(self.input, self.storage, dense(dy, self.format), dense(w, CHANNELS_LAST), dx)
+        dy, w = dense(dy, self.format), dense(w, CHANNELS_LAST)
+        dx = empty(x.shape, x.dtype, self.format)
+        follow(self.input, (dy.data_ptr(), w.data_ptr()), dx.data_ptr(), torch.get_num_threads())
         return dx
 
     def filter_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """The gradient of the filter, in the order of the images as PyTorch has it."""
         dw = torch.empty(w.shape, dtype=w.dtype, memory_format=CHANNELS_LAST)
         first, second = (dy, x) if self.layer.kind == "transposed" else (x, dy)
-        run(self.filter, self.storage, dense(first, self.format), dense(second, self.format), dw)
+        first, second = dense(first, self.format), dense(second, self.format)
+        follow(self.filter, (first.data_ptr(), second.data_ptr()), dw.data_ptr(), torch.get_num_threads())
         return dw.contiguous(memory_format=self.format)
 
 
@@ -112,7 +113,8 @@ def case_of(
         plane=images[0].shape[2] * images[0].shape[3],
         work=after.numel() * c * r * s,
     )
-    return Case(STORAGES[x.dtype], memory_format, layer, inputs, filters)
+    storage = STORAGES[x.dtype]
+    return Case(layer, memory_format, recipe(inputs, storage), recipe(filters, storage))
 
 
 def arranged(shape: Shape, memory_format: torch.memory_format) -> Shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from gradops._arrays import STORAGE
+from gradops._arrays import empty as allocate
 
 STORAGES = {getattr(torch, name): STORAGE[name] for name in ("float16", "bfloat16", "float32", "float64")}
 """The dtypes that are computed, and the codes by which the kernels know them."""
+
+KEPT = 1 << 25
+"""As in `_kernels/runtime.pyx`."""
+
+_BITS = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}
 
 CONTIGUOUS, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
 DATA_FORMATS = {CONTIGUOUS: "NCHW", CHANNELS_LAST: "NHWC"}
@@ -33,6 +40,16 @@ def suggests_channels_last(tensor: torch.Tensor) -> bool:
             return False
         least = strides[axis] * max(sizes[axis], 1)
     return True
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype, memory_format: torch.memory_format) -> torch.Tensor:
+    """New images; of KEPT bytes in memory that gradops keeps for the next ones when they die, since the system clears new pages slowly."""
+    if math.prod(shape) * dtype.itemsize < KEPT:
+        return torch.empty(shape, dtype=dtype, memory_format=memory_format)
+    n, c, h, w = shape
+    lying = (n, h, w, c) if memory_format is CHANNELS_LAST else shape
+    tensor = torch.from_numpy(allocate(tuple(lying), _BITS[dtype.itemsize])).view(dtype)
+    return tensor.permute(0, 3, 1, 2) if memory_format is CHANNELS_LAST else tensor
 
 
 def memory(tensor: torch.Tensor) -> NDArray[Any]:

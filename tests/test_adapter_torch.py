@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch", minversion="2.9", reason="PyTorch of at lea
 import gradops.torch as gt  # noqa: E402
 from gradops import _threads  # noqa: E402
 from gradops.testing import LEVELS, forced, runnable  # noqa: E402
+from gradops.torch import _override  # noqa: E402
 from gradops.torch._override import KINDS  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
@@ -264,13 +265,22 @@ def test_wrong_shapes_are_pytorchs_own_errors():
     assert str(enabled.value) == str(native.value)
 
 
-def test_small_work_is_left_to_pytorch_by_auto():
-    convolve, x, w, dy = operands("3x3")
+@pytest.mark.parametrize(("name", "reason"), [("one-channel", "too little work"), ("3x3", "PyTorch is as fast")])
+def test_small_work_is_left_to_pytorch_by_auto(name, reason):
+    convolve, x, w, dy = operands(name)
     expected = gradients(convolve, x, w, dy)
     with gt.enabled():
         got = gradients(convolve, x, w, dy)
-        assert gt.stats() == ({}, {"PyTorch is as fast": 2})
+        assert gt.stats() == ({}, {reason: 2})
     assert all(torch.equal(one, other) for one, other in zip(got, expected, strict=True))
+
+
+def test_counts_outlast_the_decisions(monkeypatch):
+    monkeypatch.setattr(_override, "MOST_CASES", 2)
+    with gt.enabled("all"):
+        for name in ("3x3", "1x1", "stem", "3x3", "grouped"):
+            gradients(*operands(name))
+        assert gt.stats() == ({"input": 5, "filter": 5}, {})
 
 
 def test_auto_takes_one_gradient_and_leaves_the_other():
@@ -398,7 +408,7 @@ def trained(model, images, labels, steps=4, rate=0.05, forward=None):
     optimizer, losses = torch.optim.SGD(model.parameters(), rate, momentum=0.9), []
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = functional.cross_entropy((forward or model)(images).float(), labels)
+        loss = functional.cross_entropy((model if forward is None else forward)(images).float(), labels)
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
@@ -415,6 +425,7 @@ def fresh(cls=Net, *arguments):
     return cls(*arguments)
 
 
+@pytest.mark.filterwarnings("default")  # those of the compiler
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("layout", FORMATS)
 def test_compiled_models_train_alike(backend, layout):
@@ -685,6 +696,7 @@ def test_functions_are_mapped_over_images_filters_and_both():
     torch.testing.assert_close(pooled.flatten(0, 1), gt.fractional_avg_pool2d(x.flatten(0, 1), 1.5))
 
 
+@pytest.mark.filterwarnings("default")  # those of the compiler
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_functions_are_compiled_whole(backend):
     class Own(nn.Module):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from threading import Lock, RLock
 from typing import Any, NamedTuple
 
 import torch
 
 from ._case import Case, Declined, Sizes, case_of
-from ._table import wins
+from ._table import LEAST, wins
 
 OP = "convolution_backward"
 KINDS = ("dense", "depthwise", "grouped", "transposed")
@@ -36,14 +35,17 @@ class Stats(NamedTuple):
     declined: dict[str, int]
 
 
-class _Decision(NamedTuple):
-    """What becomes of one kind of call: the case, if any gradient is taken, and each gradient's name or its reason not to."""
+class _Decision:
+    """What becomes of calls that are alike, and how many there were."""
 
-    case: Case | None
-    input: bool
-    filter: bool
-    taken: tuple[str, ...]
-    declined: tuple[str, ...]
+    __slots__ = ("calls", "case", "declined", "filter", "input", "taken")
+
+    def __init__(self, case: Case | None, reasons: dict[str, str]) -> None:
+        self.taken = tuple(name for name, reason in reasons.items() if not reason)
+        self.declined = tuple(reason for reason in reasons.values() if reason)
+        self.case = case if self.taken else None
+        self.input, self.filter = "input" in self.taken, "filter" in self.taken
+        self.calls = 0
 
 
 class _Override:
@@ -51,54 +53,63 @@ class _Override:
 
     def __init__(self, ops: tuple[str, ...] | str) -> None:
         self.ops = ops
+        self.decisions: dict[tuple[Any, ...], _Decision] = {}
+        self.tiny = [_Decision(None, {str(i): "too little work" for i in range(gradients)}) for gradients in range(3)]
         self.taken: Counter[str] = Counter()
         self.declined: Counter[str] = Counter()
-        self.decisions: dict[tuple[Any, ...], _Decision] = {}
-        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-        self.native = partial(torch.library.get_kernel(f"aten::{OP}", "CPU").call_boxed, keys)
         self.library = torch.library.Library("aten", "IMPL")
-        self.library.impl(OP, self, "CPU")
+        self.library.impl(OP, self.kernel(), "CPU")
 
-    def __call__(
-        self,
-        dy: torch.Tensor,
-        x: torch.Tensor,
-        w: torch.Tensor,
-        bias_sizes: Sizes | None,
-        stride: Sizes,
-        padding: Sizes,
-        dilation: Sizes,
-        transposed: bool,
-        output_padding: Sizes,
-        groups: int,
-        mask: list[bool],
-    ) -> tuple[torch.Tensor | None, ...]:
-        key = (
-            x.shape, x.stride(), w.shape, w.stride(), dy.shape, x.dtype, w.dtype, dy.dtype,
-            *stride, *padding, *dilation, transposed, groups, *mask,
-        )  # fmt: skip
-        decision = self.decisions.get(key)
-        if decision is None:
-            decision = self.decide(key, dy, x, w, stride, padding, dilation, transposed, groups, mask)
-        with _counting:
-            for name in decision.taken:
-                self.taken[name] += 1
-            for reason in decision.declined:
-                self.declined[reason] += 1
-        case = decision.case
-        if case is None:
-            return self.native(dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)
-        dx = dw = None
-        if decision.declined:
-            rest = [mask[0] and not decision.input, mask[1] and not decision.filter, False]
-            dx, dw, _ = self.native(
-                dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, rest
-            )
-        if decision.input:
-            dx = case.input_gradient(dy, x, w)
-        if decision.filter:
-            dw = case.filter_gradient(dy, x, w)
-        return dx, dw, dy.sum((0, 2, 3)) if mask[2] else None
+    def kernel(self) -> Callable[..., tuple[torch.Tensor | None, ...]]:
+        """The function that is registered. Each attribute that it need not look up saves time where it declines."""
+        native = torch.library.get_kernel(f"aten::{OP}", "CPU").call_boxed
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+        known, lock, tiny, auto = self.decisions.get, _counting, self.tiny, self.ops == "auto"
+
+        def convolution_backward(
+            dy: torch.Tensor,
+            x: torch.Tensor,
+            w: torch.Tensor,
+            bias_sizes: Sizes | None,
+            stride: Sizes,
+            padding: Sizes,
+            dilation: Sizes,
+            transposed: bool,
+            output_padding: Sizes,
+            groups: int,
+            mask: list[bool],
+        ) -> tuple[torch.Tensor | None, ...]:
+            if auto and groups == 1 and dy.numel() * w.numel() < LEAST:
+                with lock:
+                    tiny[mask[0] + mask[1]].calls += 1
+                return native(
+                    keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
+                )
+            key = (
+                x.shape, x.stride(), w.shape, w.stride(), dy.shape, x.dtype, w.dtype, dy.dtype, transposed, groups,
+                *stride, *padding, *dilation, *mask,
+            )  # fmt: skip
+            decision = known(key) or self.decide(key, dy, x, w, stride, padding, dilation, transposed, groups, mask)
+            with lock:
+                decision.calls += 1
+            case = decision.case
+            if case is None:
+                return native(
+                    keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
+                )
+            dx = dw = None
+            if decision.declined:
+                rest = [mask[0] and not decision.input, mask[1] and not decision.filter, False]
+                dx, dw, _ = native(
+                    keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, rest
+                )
+            if decision.input:
+                dx = case.input_gradient(dy, x, w)
+            if decision.filter:
+                dw = case.filter_gradient(dy, x, w)
+            return dx, dw, dy.sum((0, 2, 3)) if mask[2] else None
+
+        return convolution_backward
 
     def decide(
         self,
@@ -121,19 +132,32 @@ class _Override:
             reasons = {name: self.reason(case, name) for name in wanted}
         except Declined as reason:
             reasons = dict.fromkeys(wanted, str(reason))
-        taken = tuple(name for name in wanted if not reasons[name])
-        declined = tuple(reasons[name] for name in wanted if reasons[name])
-        decision = _Decision(case if taken else None, "input" in taken, "filter" in taken, taken, declined)
-        if len(self.decisions) >= MOST_CASES:
-            self.decisions.clear()
-        self.decisions[key] = decision
-        return decision
+        with _counting:
+            if len(self.decisions) >= MOST_CASES:
+                self.count()
+                self.decisions.clear()
+            return self.decisions.setdefault(key, _Decision(case, reasons))
 
     def reason(self, case: Case, gradient: str) -> str:
         """Why a gradient that gradops could compute is not taken; empty if it is."""
         if self.ops == "auto":
             return "" if wins(case.layer, gradient) else "PyTorch is as fast"
         return "" if self.ops == "all" or case.layer.kind in self.ops else "not asked for"
+
+    def stats(self) -> Stats:
+        """What the decisions have counted so far."""
+        with _counting:
+            self.count()
+            return Stats(dict(self.taken), dict(self.declined))
+
+    def count(self) -> None:
+        """Adds what the decisions have counted to the totals."""
+        for decision in (*self.tiny, *self.decisions.values()):
+            calls, decision.calls = decision.calls, 0
+            if calls:
+                self.taken.update(dict.fromkeys(decision.taken, calls))
+                for reason in decision.declined:
+                    self.declined[reason] += calls
 
     def remove(self) -> None:
         """Gives the op back."""
@@ -248,10 +272,8 @@ def stats() -> Stats:
     >>> gradops.torch.stats()
     Stats(taken={}, declined={})
     """
-    with _switching, _counting:
-        if _active is None:
-            return Stats({}, {})
-        return Stats(dict(_active.taken), dict(_active.declined))
+    with _switching:
+        return Stats({}, {}) if _active is None else _active.stats()
 
 
 def _checked(ops: str | Iterable[str]) -> str | tuple[str, ...]:

@@ -29,7 +29,9 @@ class MobileNetV2Like(nn.Sequential):
             for at in range(repeats):
                 layers.append(inverted(channels, out, stride if at == 0 else 1, expansion))
                 channels = out
-        super().__init__(*layers, normalised(channels, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 100))
+        super().__init__(
+            *layers, normalised(channels, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 100)
+        )
 
 
 def normalised(channels: int, out: int, taps: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -126,7 +128,9 @@ ROWS = (
 )
 
 
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:
+def step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor
+) -> tuple[float, float, float]:
     """One step: its loss, the seconds of its backward pass, and all its seconds."""
     begin = perf_counter()
     optimizer.zero_grad()
@@ -138,7 +142,9 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tenso
     return float(loss.detach()), backward - forward, perf_counter() - begin
 
 
-def compare(name: str, dtype: str, channels_last: bool, size: int, batch: int, turns: int, depth: dict[str, int]) -> list[str]:
+def compare(
+    name: str, dtype: str, channels_last: bool, size: int, batch: int, turns: int, depth: dict[str, int]
+) -> list[str]:
     """One row of the table."""
     torch.manual_seed(0)
     layout = torch.channels_last if channels_last else torch.contiguous_format

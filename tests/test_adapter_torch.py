@@ -1,8 +1,11 @@
 """gradops.torch: the gradients of PyTorch's own kernels, wherever they are asked for, and functions of gradops' own."""
 
+import doctest
+import inspect
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -225,7 +228,9 @@ def test_convolutions_of_other_ranks_are_left_to_pytorch():
     for dims, function in ((1, functional.conv1d), (3, functional.conv3d)):
         x = torch.randn(2, 3, *[6] * dims, requires_grad=True)
         w = torch.randn(4, 3, *[3] * dims, requires_grad=True)
-        assert declined(lambda x=x, w=w, f=function: torch.autograd.grad(f(x, w).square().sum(), (x, w))) == {"not 2-d": 2}
+        assert declined(lambda x=x, w=w, f=function: torch.autograd.grad(f(x, w).square().sum(), (x, w))) == {
+            "not 2-d": 2
+        }
 
 
 def test_complex_numbers_are_left_to_pytorch():
@@ -248,9 +253,7 @@ def test_output_padding_beyond_the_stride_is_left_to_pytorch():
     x = torch.randn(1, 4, 5, 5, requires_grad=True)
     w = torch.randn(4, 3, 3, 3, requires_grad=True)
     how = {"stride": 2, "dilation": 3, "output_padding": 2}
-    reasons = declined(
-        lambda: torch.autograd.grad(functional.conv_transpose2d(x, w, **how).square().sum(), (x, w))
-    )
+    reasons = declined(lambda: torch.autograd.grad(functional.conv_transpose2d(x, w, **how).square().sum(), (x, w)))
     assert sum(reasons.values()) == 2
 
 
@@ -376,7 +379,7 @@ import gradops.torch
 """
     for given, said in (("missing", "not installed"), ("2.8.1+cpu", "found 2.8.1")):
         ran = subprocess.run([sys.executable, "-c", code, given], capture_output=True, text=True)
-        assert f"ImportError: gradops.torch needs PyTorch of at least 2.9, " in ran.stderr
+        assert "ImportError: gradops.torch needs PyTorch of at least 2.9, " in ran.stderr
         assert said in ran.stderr
 
 
@@ -593,7 +596,9 @@ def test_models_train_alike():
         import training_torch
     finally:
         sys.path.pop(0)
-    for build, dtype, ops in itertools.product(training_torch.MODELS.values(), (torch.float32, torch.float64), ("auto", "all")):
+    for build, dtype, ops in itertools.product(
+        training_torch.MODELS.values(), (torch.float32, torch.float64), ("auto", "all")
+    ):
         images, labels = batch(64, 2, dtype)
         for layout in FORMATS.values():
             losses = []
@@ -611,7 +616,9 @@ def test_models_train_alike():
 
 def test_the_number_of_threads_is_pytorchs(monkeypatch):
     seen = []
-    monkeypatch.setattr(_threads, "checked", lambda n, name="num_threads", was=_threads.checked: seen.append(n) or was(n))
+    monkeypatch.setattr(
+        _threads, "checked", lambda n, name="num_threads", was=_threads.checked: seen.append(n) or was(n)
+    )
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -727,7 +734,10 @@ def test_ops_keep_the_rules_of_pytorchs_ops():
         (ops.convolution_input_gradient, (dy, w, [2, 4, 7, 9], *how)),
         (ops.convolution_filter_gradient, (dy, x, [6, 2, 3, 3], *how)),
         (ops.fractional_avg_pool, (x, rows, cols, True)),
-        (ops.fractional_avg_pool_gradient, (torch.randn(2, 4, 2, 3, requires_grad=True), rows, cols, [2, 4, 7, 9], True)),
+        (
+            ops.fractional_avg_pool_gradient,
+            (torch.randn(2, 4, 2, 3, requires_grad=True), rows, cols, [2, 4, 7, 9], True),
+        ),
     ):
         torch.library.opcheck(op, given)
 
@@ -790,3 +800,20 @@ def test_bad_arguments_are_named(error, message, call):
     with pytest.raises(error) as raised:
         call(torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3))
     assert message in str(raised.value)
+
+
+# Documentation
+
+
+@pytest.mark.parametrize("name", gt.__all__)
+def test_what_is_public_is_described_and_its_examples_run(name):
+    value = getattr(gt, name)
+    tests = [test for test in doctest.DocTestFinder().find(value, name, globs={}) if test.examples]
+    assert tests or value is gt.Stats
+    for test in tests:
+        report = []
+        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE, verbose=False)
+        assert runner.run(test, out=report.append).failed == 0, "".join(report)
+    text = inspect.getdoc(value)
+    for parameter in inspect.signature(value).parameters:
+        assert re.search(rf"^(\w+, )*{parameter}(, \w+)*( : .*)?\n    \S", text, re.MULTILINE), parameter

@@ -58,6 +58,17 @@ BENCH_MAY_IMPORT = {
 }  # fmt: skip
 BUILT_ONCE = {"entry", "runtime"}
 """The compiled modules that are no kernels."""
+# The same for torch/. Only users import it; it takes from the floors below what is named here.
+TORCH_MAY_IMPORT = {
+    "__init__": {"torch", "torch._functions", "torch._override"},
+    "_functions": {"torch", "torch._convolution", "torch._pooling", "torch._tensors"},
+    "_convolution": {"torch", "_geometry", "_problem", "torch._case", "torch._tensors"},
+    "_pooling": {"torch", "_call", "_pooling", "torch._case", "torch._tensors"},
+    "_override": {"torch", "torch._case", "torch._table"},
+    "_case": {"torch", "_arrays", "_call", "_geometry", "_problem", "_values", "torch._table", "torch._tensors"},
+    "_table": set(),
+    "_tensors": {"torch", "numpy", "_arrays"},
+}
 MEASURING = {"roof_f32", "roof_f64", "roof_bf16"}
 """The kernels that serve `gradops bench` and no op."""
 
@@ -120,6 +131,12 @@ def test_bench_imports_what_its_row_permits(path):
     found = {re.sub(r"^testing\..*", "testing", name.removeprefix("_bench.")) for name in imports(path)}
     assert path.stem in BENCH_MAY_IMPORT, f"give {path.name} a row in BENCH_MAY_IMPORT"
     assert found <= BENCH_MAY_IMPORT[path.stem]
+
+
+@pytest.mark.parametrize("path", sorted((SOURCES / "torch").glob("*.py")), ids=lambda path: path.stem)
+def test_the_adapter_of_pytorch_imports_what_its_row_permits(path):
+    assert path.stem in TORCH_MAY_IMPORT, f"give {path.name} a row in TORCH_MAY_IMPORT"
+    assert imports(path) <= TORCH_MAY_IMPORT[path.stem]
 
 
 def test_peers_and_extras_are_imported_where_they_are_used():

@@ -9,7 +9,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 if find_spec("torch") is None:
-    raise ImportError("gradops.torch needs PyTorch of at least 2.9, which is not installed: pip install 'gradops[torch]'")
+    raise ImportError(
+        "gradops.torch needs PyTorch of at least 2.9, which is not installed: pip install 'gradops[torch]'"
+    )
 
 import torch
 

@@ -124,9 +124,10 @@ class Convolution(_Linear):
         return dx, dw, None, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], images: Tensor, w: Tensor, *how: Any) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], images: Tensor, w: Tensor, *given: Any) -> tuple[Tensor, int]:
         """Compute all of a batch at once."""
-        batch, (*how, groups) = info.batch_size, how
+        *how, groups = given
+        batch = info.batch_size
         if in_dims[1] is None:
             return Convolution.apply(_as_images(images, in_dims[0]), w, *how, groups).unflatten(0, (batch, -1)), 0
         parts = _as_channels(images, in_dims[0], batch), _as_filters(w, in_dims[1])
@@ -151,13 +152,16 @@ class InputGradient(_Linear):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], images: Tensor, w: Tensor, size: Sizes, *how: Any
+        info: Any, in_dims: tuple[Any, ...], images: Tensor, w: Tensor, size: Sizes, *given: Any
     ) -> tuple[Tensor, int]:
         """Compute all of a batch at once."""
-        (n, c, *others), batch, (*how, groups) = size, info.batch_size, how
+        (n, c, *others), (*how, groups) = size, given
+        batch = info.batch_size
         if in_dims[1] is None:
             whole = [batch * n, c, *others]
-            return InputGradient.apply(_as_images(images, in_dims[0]), w, whole, *how, groups).unflatten(0, (batch, -1)), 0
+            return InputGradient.apply(_as_images(images, in_dims[0]), w, whole, *how, groups).unflatten(
+                0, (batch, -1)
+            ), 0
         parts = _as_channels(images, in_dims[0], batch), _as_filters(w, in_dims[1])
         return InputGradient.apply(*parts, [n, batch * c, *others], *how, groups * batch).unflatten(1, (batch, -1)), 1
 
@@ -179,9 +183,12 @@ class FilterGradient(_Linear):
         return first, second, None, None, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], dy: Tensor, x: Tensor, size: Sizes, *how: Any) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], dy: Tensor, x: Tensor, size: Sizes, *given: Any
+    ) -> tuple[Tensor, int]:
         """Compute all of a batch at once."""
-        (k, *others), batch, (*how, groups) = size, info.batch_size, how
+        (k, *others), (*how, groups) = size, given
+        batch = info.batch_size
         parts = (_as_channels(tensor, dim, batch) for tensor, dim in zip((dy, x), in_dims[:2], strict=True))
         return FilterGradient.apply(*parts, [batch * k, *others], *how, groups * batch).unflatten(0, (batch, -1)), 0
 

@@ -75,7 +75,9 @@ def conv2d(
     reach = [dilation_h * (weight.shape[2] - 1) + 1, dilation_w * (weight.shape[3] - 1) + 1]
     for at, name in enumerate(("rows", "columns")):
         if input.shape[2 + at] + pads[2 * at] + pads[2 * at + 1] < reach[at]:
-            raise ValueError(f"weight must not reach over more {name} than the padded input has, got {reach[at]} {name}")
+            raise ValueError(
+                f"weight must not reach over more {name} than the padded input has, got {reach[at]} {name}"
+            )
     y = convolve(input, weight, [stride_h, stride_w], pads, [dilation_h, dilation_w], groups)
     return y if bias is None else y + _bias(bias, weight)[:, None, None].to(y.dtype)
 
@@ -215,7 +217,7 @@ def _checked(input: Tensor, weight: Tensor, groups: int) -> tuple[Tensor, Tensor
 
 
 def _four(name: str, tensor: Any) -> None:
-    if not isinstance(tensor, Tensor):
+    if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
     if tensor.dim() != 4:
         raise ValueError(f"{name} must have 4 dimensions, got shape {tuple(tensor.shape)}")
@@ -229,8 +231,8 @@ def _supported(name: str, tensor: Tensor) -> None:
 
 
 def _bias(bias: Tensor, weight: Tensor) -> Tensor:
-    if not isinstance(bias, Tensor) or bias.shape != weight.shape[:1]:
-        shape = tuple(bias.shape) if isinstance(bias, Tensor) else type(bias).__name__
+    if not isinstance(bias, torch.Tensor) or bias.shape != weight.shape[:1]:
+        shape = tuple(bias.shape) if isinstance(bias, torch.Tensor) else type(bias).__name__
         raise ValueError(f"bias must be a tensor of shape {(weight.shape[0],)}, got {shape}")
     return bias
 
@@ -264,7 +266,7 @@ def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
 
 def _integer(name: str, value: Any, least: int) -> int:
     if isinstance(value, torch.SymInt):
-        return value  # type: ignore[no-any-return]
+        return value
     try:
         number = operator.index(value)
     except TypeError:

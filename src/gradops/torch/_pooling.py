@@ -58,7 +58,9 @@ def spread(dy: Tensor, rows: Tensor, cols: Tensor, size: list[int], overlapping:
 
 def _computed(plan: Plan, images: Tensor, size: list[int], memory_format: Any) -> Tensor:
     result = torch.empty(size, dtype=images.dtype, memory_format=memory_format)
-    compute(plan, [memory(dense(images, memory_format))], STORAGES[images.dtype], memory(result), torch.get_num_threads())
+    compute(
+        plan, [memory(dense(images, memory_format))], STORAGES[images.dtype], memory(result), torch.get_num_threads()
+    )
     return result
 
 

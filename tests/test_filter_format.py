@@ -1,0 +1,64 @@
+"""Filters as adapters hand them over: with their output channels outermost, the other order gives the same bits."""
+
+import numpy as np
+import pytest
+from problems import CONVOLUTIONS, COVERING, LARGER, rows
+
+from gradops._arrays import STORAGE
+from gradops._call import compute, follow, recipe
+from gradops._geometry import attributes, plan
+from gradops.testing import dtype_named, forced, random_normal
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def planned(op, problem, filter_format):
+    given = problem.attributes
+    explicit = given.get("explicit_paddings", ())
+    how = attributes(given["strides"], given["padding"], explicit, given["data_format"], given["dilations"])
+    out = None if op.sizes == "" else problem.output_shape
+    return plan(op.name, problem.input_shape, problem.filter_shape, out, how, filter_format)
+
+
+def turned(array):
+    """[R, S, C, K] as [K, R, S, C]; of a depthwise filter [R, S, C, M] as [C, M, R, S]."""
+    return np.ascontiguousarray(np.moveaxis(array, -1, 0))
+
+
+def lying(problem, array):
+    """A filter as it lies with output channels outermost."""
+    r, s, *_ = problem.filter_shape
+    per_group = 1 if problem.depthwise else problem.filter_shape[2]
+    return turned(array.reshape(r, s, per_group, -1))
+
+
+def check(op, problem, dtype):
+    first, second = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
+    named = dict(zip(op.operands, (first, second), strict=True))
+    expected = op(problem, first, second)
+    found = planned(op, problem, "KRSC")
+    if "filter" in named:
+        named["filter"] = lying(problem, named["filter"])
+    else:
+        expected = lying(problem, expected)
+    arrays = [np.ascontiguousarray(named[name]) for name in found.arguments]
+    got = np.full_like(expected, 7)
+    compute(found, arrays, STORAGE[dtype], got, 2)
+    assert got.tobytes() == expected.tobytes()
+    again = np.full_like(expected, 7)
+    follow(recipe(found, STORAGE[dtype]), tuple(array.ctypes.data for array in arrays), again.ctypes.data, 2)
+    assert again.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(("op", "problem"), rows(COVERING, CONVOLUTIONS), ids=str)
+def test_both_orders_give_the_same_bits(op, problem):
+    for dtype in DTYPES:
+        check(op, problem, dtype)
+
+
+@pytest.mark.parametrize(("op", "problem"), rows(LARGER, CONVOLUTIONS), ids=str)
+def test_both_orders_give_the_same_bits_at_every_level(op, problem, level):
+    for dtype in DTYPES:
+        for algorithm in ("conv", "winograd"):
+            with forced(algorithm=algorithm):
+                check(op, problem, dtype)

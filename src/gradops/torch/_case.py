@@ -109,7 +109,6 @@ def case_of(
         taps=(r, s),
         stride=(stride[0], stride[1]),
         dilation=(dilation[0], dilation[1]),
-        images=len(after),
         plane=images[0].shape[2] * images[0].shape[3],
         work=after.numel() * c * r * s,
     )

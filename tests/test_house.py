@@ -34,6 +34,19 @@ MAY_IMPORT = {
     "_pooling": {"_values"},
     "_values": set(),
     "_threads": set(),
+    "_xla": {
+        "_algorithms",
+        "_arrays",
+        "_call",
+        "_dispatch",
+        "_geometry",
+        "_kernels.xla",
+        "_pooling",
+        "_problem",
+        "_values",
+        "_version",
+    },
+    "jax": {"jax", "numpy", "_xla"},
     "_dispatch": {"_algorithms", "_kernels.entry", "_kernels.runtime"},
 }
 TESTING_MAY_IMPORT = {"numpy", "ml_dtypes", "gradops", "_algorithms", "_dispatch", "_problem"}
@@ -56,7 +69,7 @@ BENCH_MAY_IMPORT = {
         "problems", "suites", "roof", "runner", "peers", "table", "text", "summary", "report", "plot", "selftest",
     },
 }  # fmt: skip
-BUILT_ONCE = {"entry", "runtime"}
+BUILT_ONCE = {"entry", "runtime", "xla"}
 """The compiled modules that are no kernels."""
 # The same for torch/. Only users import it; it takes from the floors below what is named here.
 TORCH_MAY_IMPORT = {

@@ -108,4 +108,8 @@ _STEMS = {
     )
     for algorithm in ALGORITHMS
     for work in ("gather", "reduce")
+    if (algorithm, work) != ("stem", "reduce")
 }
+
+STEMS = frozenset(stem for stems in _STEMS.values() for stem in stems)
+"""The kernels of all algorithms."""

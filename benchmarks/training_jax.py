@@ -42,7 +42,9 @@ def conv(p, x, channels, size=3, stride=1, groups=1):
 
 
 def normalised(p, x, axes):
-    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    """Normalisation as Flax computes it, in one pass over x."""
+    mean, squares = x.mean(axes, keepdims=True), (x * x).mean(axes, keepdims=True)
+    variance = jnp.maximum(squares - mean * mean, 0)
     return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * p((x.shape[-1],)) + p((x.shape[-1],), 0.0)
 
 
@@ -62,7 +64,7 @@ def mobilenet_v2(p, x, scale=1.0, classes=1000):
     for expansion, channels, blocks, first in (
         (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
     ):  # fmt: skip
-        for i in range(blocks):
+        for i in range(blocks if scale == 1 else 1):
             stride, hidden, y = first if i == 0 else 1, x.shape[-1] * expansion, x
             if expansion > 1:
                 y = jax.nn.relu6(batch_norm(p, conv(p, y, hidden, 1)))
@@ -103,10 +105,9 @@ NETWORKS = {"MobileNetV2": mobilenet_v2, "ConvNeXt-T": convnext, "ResNet-50": re
 
 
 def initial(network, images):
+    """The parameters that a network asks for, shown an image."""
     p = Parameters()
-    jax.eval_shape(lambda: network(p, jnp.asarray(images)))
-    p = Parameters()
-    network(p, jnp.asarray(images))
+    network(p, images)
     return p.drawn
 
 

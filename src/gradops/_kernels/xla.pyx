@@ -5,7 +5,7 @@ The attribute is an array of 64-bit integers, `Packed` and then both problems. I
 compiled programs and addresses do not outlive a process. A key says which gradops made it: another one may number and pack differently.
 """
 from cpython.pycapsule cimport PyCapsule_New
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uintptr_t
 from _entry cimport NO_MEMORY, Recipe, Threads, compute_t, follow, imported, threads_of
 from _xla cimport (
     API_MAJOR, API_MINOR, ArgType_BUFFER, AttrType_ARRAY, DataType_S64, Error_Code_FAILED_PRECONDITION, Error_Code_INVALID_ARGUMENT,
@@ -15,6 +15,11 @@ from _xla cimport (
 cdef enum:
     MOST_KERNELS = 64
     MOST_INPUTS = 2
+    PAGE = 4096
+    LARGE = 1 << 22                                     # bytes of a result from which on it gets huge pages
+
+cdef extern from "kernels.h" nogil:
+    void use_huge_pages(void *memory, size_t size)
 
 
 cdef struct Packed:                                     # as `gradops._xla.packed` makes it
@@ -49,6 +54,13 @@ cdef bint is_known(int64_t kernel) noexcept nogil:
     return 0 <= kernel < known_kernels
 
 
+cdef void prepare(const Buffer *result, int64_t size) noexcept nogil:
+    """Huge pages for a large result: XLA maps new memory for each run, and to fault it in by small pages takes as long as to fill it."""
+    cdef uintptr_t start = (<uintptr_t> result.data + PAGE - 1) // PAGE * PAGE
+    if size >= LARGE:
+        use_huge_pages(<void *> start, (<uintptr_t> result.data + size - start) // PAGE * PAGE)
+
+
 cdef void *compute(CallFrame *frame) noexcept nogil:
     """Handles a call, or the question which version of the interface this is written for."""
     cdef Metadata_Extension *asked = <Metadata_Extension *> frame.extension_start
@@ -77,6 +89,7 @@ cdef void *compute(CallFrame *frame) noexcept nogil:
         if frame.args.types[i] != ArgType_BUFFER:
             return failed(frame.api, Error_Code_INVALID_ARGUMENT, "gradops: the custom call takes arrays")
         inputs[i] = (<const Buffer *> frame.args.args[i]).data
+    prepare(<const Buffer *> frame.rets.rets[0], packed.size)
     recipe.storage, recipe.size, recipe.threads = <int> packed.storage, packed.size, threads
     if follow(&recipe, inputs, (<Buffer *> frame.rets.rets[0]).data, 0) == NO_MEMORY:
         return failed(frame.api, Error_Code_RESOURCE_EXHAUSTED, "gradops: no memory for packed panels and scratch")

@@ -16,6 +16,8 @@ pool_gather.pyx, pool_spread.pyx              fractional average pooling and its
 roof.pyx            what the machine permits, measured for `gradops bench`; serves no op
 entry.pyx           how Python calls a kernel, and makes recipes for those who call from C
 _entry.pxd          the signature of kernels, and recipes as C sees them
+xla.pyx             XLA's custom call, for JAX
+_xla.pxd            as much of XLA's C interface as it uses
 runtime.pyx         what this CPU, compiler and OpenMP offer
 
 Nothing here is imported but by `gradops._dispatch`.

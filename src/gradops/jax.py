@@ -2,7 +2,7 @@
 
 `conv_general_dilated` is `jax.lax.conv_general_dilated`, argument for argument. What gradops computes becomes a custom call of XLA, without
 Python in its path, under ``jit``, ``grad`` (of any order and mode), ``vmap``, ``pmap`` and ``shard_map``. Everything else, and every other
-platform, gets the plain operation. `enable` puts it in the place of JAX's own, where Flax, Haiku, Equinox and Keras find it.
+platform, gets the plain operation. `enable` puts it in the place of JAX's own, where layers of Flax and Keras find it.
 """
 
 from __future__ import annotations
@@ -583,7 +583,7 @@ def fractional_avg_pool(
 
 
 def enable() -> None:
-    """Put `conv_general_dilated` in the place of ``jax.lax.conv_general_dilated``, where layers of Flax, Haiku, Equinox and Keras look it up.
+    """Put `conv_general_dilated` in the place of ``jax.lax.conv_general_dilated``, where layers of Flax and Keras look it up.
 
     Whatever JAX has compiled is forgotten, so that functions under ``jit`` are traced again. JAX's own ``conv_transpose``, ``conv`` and
     ``conv_with_general_padding``, and names imported from ``jax.lax`` before, stay as they are.

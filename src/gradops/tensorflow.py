@@ -1,0 +1,382 @@
+"""Gradients of convolutions and of fractional pooling inside TensorFlow: `enable` and no line of the model changes.
+
+`enable` registers kernels with TensorFlow's runtime, over its C API, that come before the built-in ones for `Conv2DBackpropInput`,
+`Conv2DBackpropFilter`, `DepthwiseConv2dNativeBackpropInput`, `DepthwiseConv2dNativeBackpropFilter` and `FractionalAvgPoolGrad` on the CPU:
+in eager mode, in `tf.function`, and where oneDNN has renamed the ops. What is compiled by XLA (`jit_compile=True`) knows no kernels.
+
+A registered kernel stays registered. To have the built-in one compute all the same, be it after `disable` or because it is faster, the
+kernel calls it by a door that TensorFlow leaves open: the built-in kernels look neither at the attribute ``use_cudnn_on_gpu`` of dense
+convolutions nor at which name the padding of a depthwise one has, so gradops' kernels are registered for ``use_cudnn_on_gpu=True`` and
+for the paddings ``"SAME"`` and ``"VALID"``, and pass a call on with ``False`` and ``"EXPLICIT"``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+from gradops._arrays import ITEM_SIZES, STORAGE
+from gradops._call import recipe
+from gradops._geometry import Attributes, attributes
+from gradops._geometry import plan as plan_convolution
+from gradops._kernels import tensorflow_kernels
+from gradops._pooling import gradient as plan_pooling
+from gradops._values import LAYOUTS, Shape
+
+OLDEST = (2, 21)
+"""The first version of TensorFlow that this is tested with."""
+
+if find_spec("tensorflow") is None:
+    raise ImportError("gradops.tensorflow needs TensorFlow: pip install 'gradops[tensorflow]'")
+
+import tensorflow as tf  # noqa: E402
+from tensorflow.core.framework import attr_value_pb2, kernel_def_pb2, node_def_pb2  # noqa: E402
+from tensorflow.python.client.session import BaseSession  # noqa: E402
+from tensorflow.python.eager import context as eager  # noqa: E402
+from tensorflow.python.framework import kernels as registry  # noqa: E402
+
+__all__ = ["disable", "enable", "stats"]
+
+if tuple(int(part) for part in tf.__version__.split(".")[:2]) < OLDEST:
+    raise ImportError(f"gradops.tensorflow needs TensorFlow {'.'.join(map(str, OLDEST))} or newer, got {tf.__version__}")
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_POOL = "FractionalAvgPoolGrad"
+
+
+class _Op(NamedTuple):
+    """One op: its function in gradops, which input holds sizes, which inputs the kernel reads, for which types there is one."""
+
+    function: str
+    sizes: int
+    operands: tuple[int, ...]
+    dtypes: tuple[str, ...] = _FLOATS
+
+
+_OPS = {
+    "Conv2DBackpropInput": _Op("conv2d_backprop_input", 0, (2, 1)),
+    "Conv2DBackpropFilter": _Op("conv2d_backprop_filter", 1, (0, 2)),
+    "DepthwiseConv2dNativeBackpropInput": _Op("depthwise_conv2d_native_backprop_input", 0, (2, 1)),
+    "DepthwiseConv2dNativeBackpropFilter": _Op("depthwise_conv2d_native_backprop_filter", 1, (0, 2)),
+    _POOL: _Op("fractional_avg_pool_grad", 0, (1,), ("float32", "float64", "int32", "int64")),
+}
+
+_RENAMED = "_MklNative"
+"""How oneDNN's names of the ops begin, in graphs and of some ops in eager mode."""
+_LABEL = "MklNameChangeOp"
+_PRIORITY = 100
+"""Built-in kernels have 0."""
+
+_REASONS = ("disabled", "slower")
+_COUNTERS = (*_REASONS, *_OPS)
+
+_every_case = False
+
+
+def enable(ops: str = "auto") -> None:
+    """Have gradops compute the gradients of convolutions and of fractional pooling in this process, on the CPU.
+
+    Parameters
+    ----------
+    ops : {"auto", "all"}, optional
+        Whether cases in which TensorFlow was measured to be faster stay with TensorFlow, or gradops takes them too.
+
+    Raises
+    ------
+    ValueError
+        If `ops` is something else.
+    RuntimeError
+        If a `tf.compat.v1.Session` exists, which may have made its kernels, or TensorFlow refuses the registration.
+
+    See Also
+    --------
+    disable, stats
+
+    Notes
+    -----
+    The best place is behind the imports. A later call takes effect as well: it clears TensorFlow's cache of kernels, as
+    ``tf.config`` does for some options, so that functions that have been traced make new ones when they are next called.
+
+    Examples
+    --------
+    >>> import gradops.tensorflow
+    >>> import tensorflow as tf
+    >>> gradops.tensorflow.enable()
+    >>> x, w, dy = tf.ones((1, 3, 3, 1)), tf.ones((2, 2, 1, 1)), tf.ones((1, 2, 2, 1))
+    >>> with tf.GradientTape() as tape:
+    ...     tape.watch(x)
+    ...     y = tf.nn.depthwise_conv2d(x, w, [1, 1, 1, 1], "VALID")
+    >>> tape.gradient(y, x)[0, :, :, 0].numpy()
+    array([[1., 2., 1.],
+           [2., 4., 2.],
+           [1., 2., 1.]], dtype=float32)
+    >>> gradops.tensorflow.stats()["taken"]["DepthwiseConv2dNativeBackpropInput"]
+    1
+    """
+    global _every_case
+    if ops not in ("auto", "all"):
+        raise ValueError(f"ops must be 'auto' or 'all', got {ops!r}")
+    _every_case = ops == "all"
+    _register()
+    tensorflow_kernels.set_enabled(True)
+    _forget_kernels()
+
+
+def disable() -> None:
+    """Have TensorFlow compute again.
+
+    Its kernels are called through gradops', which remain registered, so this costs some ten microseconds a call. Dense convolutions are
+    computed by the very kernels that would have run, depthwise ones by TensorFlow's portable kernels, also in a graph where oneDNN's
+    would have run, which cannot be reached. The gradient of fractional pooling stays with gradops, whose numbers are equal to the last bit.
+    A process that has never called `enable` is as TensorFlow left it.
+
+    See Also
+    --------
+    enable, stats
+
+    Examples
+    --------
+    >>> import gradops.tensorflow
+    >>> gradops.tensorflow.enable()
+    >>> gradops.tensorflow.disable()
+    """
+    tensorflow_kernels.set_enabled(False)
+
+
+def stats() -> dict[str, dict[str, int]]:
+    """How many calls gradops has computed and how many it has passed on to TensorFlow, in this process.
+
+    Returns
+    -------
+    dict
+        ``"taken"`` by op; ``"declined"`` by reason: ``"disabled"`` (after `disable`), ``"slower"`` (than TensorFlow).
+
+    See Also
+    --------
+    enable, disable
+
+    Examples
+    --------
+    >>> import gradops.tensorflow
+    >>> sorted(gradops.tensorflow.stats()["declined"])
+    ['disabled', 'slower']
+    """
+    counts = dict(zip(_COUNTERS, tensorflow_kernels.counts(), strict=False))
+    return {
+        "taken": {op: counts[op] for op in _OPS},
+        "declined": {reason: counts[reason] for reason in _REASONS},
+    }
+
+
+# Registration
+
+
+@cache
+def _register() -> None:
+    """Registers all kernels, once in a process."""
+    sessions = [thing for thing in gc.get_objects() if isinstance(thing, BaseSession)]
+    if sessions:
+        raise RuntimeError(
+            f"gradops.tensorflow.enable() must come before the first tf.compat.v1.Session is made, which keeps its kernels; "
+            f"got {len(sessions)} of them"
+        )
+    tensorflow_kernels.connect(_addresses(), _planned, _native)
+    for name, op in _OPS.items():
+        for definition in _definitions(name, op):
+            tensorflow_kernels.register(
+                definition.SerializeToString(), definition.op.encode(), f"gradops_{definition.op}".encode()
+            )
+
+
+def _addresses() -> tuple[int, ...]:
+    """Where the functions of TensorFlow's C API lie in the libraries that the import of TensorFlow has loaded."""
+    libraries = [ctypes.CDLL(name, mode=ctypes.RTLD_LOCAL | _NOLOAD) for name in _LIBRARIES]
+    found = {
+        name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        for library in libraries
+        for name in tensorflow_kernels.SYMBOLS
+        if hasattr(library, name)
+    }
+    missing = [name for name in tensorflow_kernels.SYMBOLS if name not in found]
+    if missing:
+        raise ImportError(f"TensorFlow {tf.__version__} lacks {', '.join(missing)}, which gradops.tensorflow calls")
+    return tuple(found[name] or 0 for name in tensorflow_kernels.SYMBOLS)
+
+
+_LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
+_NOLOAD = 4
+"""RTLD_NOLOAD: the library is there or it is an error."""
+
+
+def _definitions(name: str, op: _Op) -> list[kernel_def_pb2.KernelDef]:
+    """What the kernels of an op are registered as: under its name, and under oneDNN's if that has kernels."""
+    found = [_definition(name, "", op.dtypes)]
+    renamed = [
+        tf.as_dtype(dtype).name
+        for kernel in registry.get_registered_kernels_for_op(_RENAMED + name).kernel
+        if kernel.device_type == "CPU" and kernel.label == _LABEL
+        for constraint in kernel.constraint
+        for dtype in constraint.allowed_values.list.type
+    ]
+    known = tuple(dtype for dtype in op.dtypes if dtype in renamed)
+    return [*found, _definition(_RENAMED + name, _LABEL, known)] if known else found
+
+
+def _definition(name: str, label: str, dtypes: tuple[str, ...]) -> kernel_def_pb2.KernelDef:
+    definition = kernel_def_pb2.KernelDef(op=name, device_type="CPU", label=label, priority=_PRIORITY)
+    types = definition.constraint.add(name="T").allowed_values.list.type
+    types.extend(tf.as_dtype(dtype).as_datatype_enum for dtype in dtypes)
+    if "Depthwise" in name:
+        definition.constraint.add(name="padding").allowed_values.list.s.extend([b"SAME", b"VALID"])
+    elif "Conv2D" in name:
+        definition.constraint.add(name="use_cudnn_on_gpu").allowed_values.list.b.append(True)
+    return definition
+
+
+def _forget_kernels() -> None:
+    """Has TensorFlow make the kernels anew that it has made so far."""
+    eager.context().clear_kernel_cache()
+
+
+# What a kernel asks for when it meets new shapes
+
+_Key: TypeAlias = tuple[int, ...]
+_Answer: TypeAlias = tuple[object, tuple[int, ...], int, Shape, int, int, bool]
+
+
+class _Input(NamedTuple):
+    shape: Shape
+    values: tuple[int, ...] | None
+    """Those of a vector of integers."""
+
+
+class _Node(NamedTuple):
+    name: str
+    op: _Op
+    dtype: int
+    storage: int
+    given: Any
+    """The attributes of a convolution, or whether pooling cells overlap."""
+
+
+def _planned(node: bytes, key: _Key) -> _Answer:
+    """What to do with inputs of these shapes and sizes, in the order in which `tensorflow_kernels.connect` describes it."""
+    found, inputs = _parsed(node), _inputs(key)
+    name, op, dtype, storage, given = found
+    _limit_threads()
+    if name == _POOL:
+        plan: Any = plan_pooling(*_pooling_arguments(inputs, given))
+        made: object = recipe(plan, storage)
+    else:
+        case = op.function, *_shapes(op, inputs), given
+        plan = plan_convolution(*case)
+        if not _every_case and _slower(plan, storage):
+            return None, (), dtype, (), 0, _COUNTERS.index("slower"), True
+        made = _recipe(case, storage)
+    shape = plan.result_shape
+    size = prod(shape) * ITEM_SIZES[storage]
+    return made, op.operands, dtype, shape, size, _COUNTERS.index(name), name != _POOL
+
+
+_recipes: dict[object, object] = {}
+
+
+def _recipe(case: tuple[Any, ...], storage: int) -> object:
+    """The recipe of a convolution. It is never let go: kernels keep its address."""
+    if (case, storage) not in _recipes:
+        _recipes[case, storage] = recipe(plan_convolution(*case), storage)
+    return _recipes[case, storage]
+
+
+@lru_cache(maxsize=1024)
+def _parsed(node: bytes) -> _Node:
+    """What gradops wants to know of a node."""
+    definition = node_def_pb2.NodeDef.FromString(node)
+    name, attr = definition.op.removeprefix(_RENAMED), definition.attr
+    dtype = attr["T"].type
+    storage = STORAGE[tf.as_dtype(dtype).name]
+    if name == _POOL:
+        return _Node(name, _OPS[name], dtype, storage, attr["overlapping"].b)
+    strides, dilations, paddings = (tuple(attr[word].list.i) for word in ("strides", "dilations", "explicit_paddings"))
+    given = attributes(strides, attr["padding"].s.decode(), paddings, attr["data_format"].s.decode(), dilations)
+    return _Node(name, _OPS[name], dtype, storage, given)
+
+
+def _inputs(key: _Key) -> list[_Input]:
+    """The inputs of a call, from its key: of each the type, the rank, the dimensions, and the values of a vector of integers."""
+    inputs, rest = [], iter(key)
+    for dtype in rest:
+        shape = tuple(next(rest) for _ in range(next(rest)))
+        holds_values = len(shape) == 1 and dtype in (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum)
+        inputs.append(_Input(shape, tuple(next(rest) for _ in range(shape[0])) if holds_values else None))
+    return inputs
+
+
+def _values(name: str, given: _Input) -> Shape:
+    if given.values is None:
+        raise ValueError(f"{name} must be a vector of integers, got shape {given.shape}")
+    return given.values
+
+
+def _shapes(op: _Op, inputs: list[_Input]) -> tuple[Shape, Shape, Shape]:
+    """The shapes of input, filter and out_backprop."""
+    shapes = [given.shape for given in inputs]
+    shapes[op.sizes] = _values(("input_sizes", "filter_sizes")[op.sizes], inputs[op.sizes])
+    return shapes[0], shapes[1], shapes[2]
+
+
+def _pooling_arguments(inputs: list[_Input], overlapping: bool) -> tuple[Any, ...]:
+    names = ("orig_input_tensor_shape", "out_backprop", "row_pooling_sequence", "col_pooling_sequence")
+    sizes, rows, cols = (_values(names[i], inputs[i]) for i in (0, 2, 3))
+    return sizes, inputs[1].shape, rows, cols, overlapping, "NHWC"
+
+
+@cache
+def _limit_threads() -> None:
+    """Tells the kernels how many threads TensorFlow may use in an op, which is settled when the first one is computed."""
+    tensorflow_kernels.set_most_threads(tf.config.threading.get_intra_op_parallelism_threads())
+
+
+def _slower(plan: Any, storage: int) -> bool:
+    """Whether TensorFlow has been measured to compute this faster."""
+    return False
+
+
+# The built-in kernels
+
+
+def _native(node: bytes, key: _Key) -> tuple[object, bytes, tuple[tuple[bytes, bytes], ...]] | None:
+    """How the built-in kernel of a node is called, as `tensorflow_kernels.connect` describes it; None where there is no door to it."""
+    definition = node_def_pb2.NodeDef.FromString(node)
+    name = definition.op.removeprefix(_RENAMED)
+    if name == _POOL:
+        return None
+    attr = {word: value for word, value in definition.attr.items() if not word.startswith("_")}
+    if "Depthwise" in name:
+        attr |= _explicit(_parsed(node), _inputs(key))
+    else:
+        attr["use_cudnn_on_gpu"] = attr_value_pb2.AttrValue(b=False)
+    eager.context().ensure_initialized()
+    pairs = tuple((word.encode(), value.SerializeToString()) for word, value in attr.items())
+    return eager.context()._handle, name.encode(), pairs
+
+
+def _explicit(node: _Node, inputs: list[_Input]) -> dict[str, attr_value_pb2.AttrValue]:
+    """The padding of a depthwise convolution under its other name. TensorFlow ignores dilations here."""
+    strides, padding, _, data_format, _ = node.given
+    layout = LAYOUTS[data_format]
+    pads = [0] * 8
+    image, filter = (
+        given.shape if given.values is None else given.values for given in (inputs[0], inputs[1])
+    )
+    if padding == "SAME" and len(image) == len(filter) == len(strides) == 4:
+        for at, taps in zip((layout.h, layout.w), filter, strict=False):
+            out = -(-image[at] // strides[at])
+            total = max(0, (out - 1) * strides[at] + taps - image[at])
+            pads[2 * at : 2 * at + 2] = total // 2, total - total // 2
+    numbers = attr_value_pb2.AttrValue.ListValue(i=pads)
+    return {"padding": attr_value_pb2.AttrValue(s=b"EXPLICIT"), "explicit_paddings": attr_value_pb2.AttrValue(list=numbers)}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from math import prod
@@ -73,6 +74,10 @@ _PRIORITY = 100
 
 _REASONS = ("disabled", "slower")
 _COUNTERS = (*_REASONS, *_OPS)
+
+_FILTER = "Conv2DBackpropFilter"
+_FUSED = "Conv2DBackpropFilterWithBias"
+"""What oneDNN makes of the gradients of a filter and of a bias in a graph. TensorFlow then sums the bias, which it does well for float32 only."""
 
 _every_case = False
 
@@ -184,12 +189,10 @@ def _register() -> None:
             f"gradops.tensorflow.enable() must come before the first tf.compat.v1.Session is made, which keeps its kernels; "
             f"got {len(sessions)} of them"
         )
-    tensorflow_kernels.connect(_addresses(), _planned, _native)
-    for name, op in _OPS.items():
-        for definition in _definitions(name, op):
-            tensorflow_kernels.register(
-                definition.SerializeToString(), definition.op.encode(), f"gradops_{definition.op}".encode()
-            )
+    tensorflow_kernels.connect(_addresses(), _answer)
+    for definition in (definition for name, op in _OPS.items() for definition in _definitions(name, op)):
+        name = definition.op.encode()
+        tensorflow_kernels.register(definition.SerializeToString(), name, b"gradops_" + name)
 
 
 def _addresses() -> tuple[int, ...]:
@@ -212,18 +215,21 @@ _NOLOAD = 4
 """RTLD_NOLOAD: the library is there or it is an error."""
 
 
-def _definitions(name: str, op: _Op) -> list[kernel_def_pb2.KernelDef]:
-    """What the kernels of an op are registered as: under its name, and under oneDNN's if that has kernels."""
-    found = [_definition(name, "", op.dtypes)]
-    renamed = [
-        tf.as_dtype(dtype).name
-        for kernel in registry.get_registered_kernels_for_op(_RENAMED + name).kernel
-        if kernel.device_type == "CPU" and kernel.label == _LABEL
-        for constraint in kernel.constraint
-        for dtype in constraint.allowed_values.list.type
-    ]
-    known = tuple(dtype for dtype in op.dtypes if dtype in renamed)
-    return [*found, _definition(_RENAMED + name, _LABEL, known)] if known else found
+def _definitions(name: str, op: _Op) -> Iterator[kernel_def_pb2.KernelDef]:
+    """What the kernels of an op are registered as: under its name, and under oneDNN's names that have kernels for some of its types."""
+    yield _definition(name, "", op.dtypes)
+    renamed = {name: op.dtypes, _FUSED: ("float32",)} if name == _FILTER else {name: op.dtypes}
+    for other, dtypes in renamed.items():
+        taken = [
+            tf.as_dtype(dtype).name
+            for kernel in registry.get_registered_kernels_for_op(_RENAMED + other).kernel
+            if kernel.device_type == "CPU" and kernel.label == _LABEL
+            for constraint in kernel.constraint
+            for dtype in constraint.allowed_values.list.type
+        ]
+        known = tuple(dtype for dtype in dtypes if dtype in taken)
+        if known:
+            yield _definition(_RENAMED + other, _LABEL, known)
 
 
 def _definition(name: str, label: str, dtypes: tuple[str, ...]) -> kernel_def_pb2.KernelDef:
@@ -245,7 +251,8 @@ def _forget_kernels() -> None:
 # What a kernel asks for when it meets new shapes
 
 _Key: TypeAlias = tuple[int, ...]
-_Answer: TypeAlias = tuple[object, tuple[int, ...], int, Shape, int, int, bool]
+_Native: TypeAlias = tuple[object, bytes, tuple[tuple[bytes, bytes], ...], tuple[int, ...], int]
+_Answer: TypeAlias = tuple[object, tuple[int, ...], int, Shape, int, tuple[_Native, ...], int, bool]
 
 
 class _Input(NamedTuple):
@@ -256,30 +263,48 @@ class _Input(NamedTuple):
 
 class _Node(NamedTuple):
     name: str
-    op: _Op
+    fused: bool
     dtype: int
-    storage: int
     given: Any
     """The attributes of a convolution, or whether pooling cells overlap."""
+    attr: dict[str, attr_value_pb2.AttrValue]
+
+    @property
+    def op(self) -> _Op:
+        return _OPS[self.name]
+
+    @property
+    def storage(self) -> int:
+        return STORAGE[tf.as_dtype(self.dtype).name]
 
 
-def _planned(node: bytes, key: _Key) -> _Answer:
-    """What to do with inputs of these shapes and sizes, in the order in which `tensorflow_kernels.connect` describes it."""
-    found, inputs = _parsed(node), _inputs(key)
-    name, op, dtype, storage, given = found
+def _answer(text: bytes, key: _Key, native: bool) -> _Answer:
+    """What a kernel does with inputs of these shapes and sizes, in the order in which `tensorflow_kernels.connect` describes it."""
+    node, inputs = _parsed(text), _inputs(key)
+    if node.name == _POOL:
+        return _computed(node, plan_pooling(*_pooling_arguments(inputs, node.given)))
+    if native:
+        return _passed_on(node, inputs, "disabled")
+    plan = plan_convolution(*_case(node, inputs))
+    if not _every_case and _slower(plan, node.storage):
+        return _passed_on(node, inputs, "slower")
+    return _computed(node, plan, _recipe(_case(node, inputs), node.storage))
+
+
+def _computed(node: _Node, plan: Any, kept: object = None) -> _Answer:
+    """A recipe does it; one that is not kept has to be kept by the kernel for as long as it computes."""
     _limit_threads()
-    if name == _POOL:
-        plan: Any = plan_pooling(*_pooling_arguments(inputs, given))
-        made: object = recipe(plan, storage)
-    else:
-        case = op.function, *_shapes(op, inputs), given
-        plan = plan_convolution(*case)
-        if not _every_case and _slower(plan, storage):
-            return None, (), dtype, (), 0, _COUNTERS.index("slower"), True
-        made = _recipe(case, storage)
     shape = plan.result_shape
-    size = prod(shape) * ITEM_SIZES[storage]
-    return made, op.operands, dtype, shape, size, _COUNTERS.index(name), name != _POOL
+    made = kept or recipe(plan, node.storage)
+    size = prod(shape) * ITEM_SIZES[node.storage]
+    ops = (_bias(node),) if node.fused else ()
+    return made, node.op.operands, node.dtype, shape, size, ops, _COUNTERS.index(node.name), kept is not None
+
+
+def _passed_on(node: _Node, inputs: list[_Input], reason: str) -> _Answer:
+    """TensorFlow does it."""
+    ops = (_native(node, inputs), _bias(node)) if node.fused else (_native(node, inputs),)
+    return None, (), 0, (), 0, ops, _COUNTERS.index(reason), True
 
 
 _recipes: dict[object, object] = {}
@@ -293,17 +318,19 @@ def _recipe(case: tuple[Any, ...], storage: int) -> object:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(node: bytes) -> _Node:
+def _parsed(text: bytes) -> _Node:
     """What gradops wants to know of a node."""
-    definition = node_def_pb2.NodeDef.FromString(node)
-    name, attr = definition.op.removeprefix(_RENAMED), definition.attr
-    dtype = attr["T"].type
-    storage = STORAGE[tf.as_dtype(dtype).name]
+    definition = node_def_pb2.NodeDef.FromString(text)
+    name = definition.op.removeprefix(_RENAMED)
+    attr = {word: value for word, value in definition.attr.items() if not word.startswith("_")}
     if name == _POOL:
-        return _Node(name, _OPS[name], dtype, storage, attr["overlapping"].b)
-    strides, dilations, paddings = (tuple(attr[word].list.i) for word in ("strides", "dilations", "explicit_paddings"))
-    given = attributes(strides, attr["padding"].s.decode(), paddings, attr["data_format"].s.decode(), dilations)
-    return _Node(name, _OPS[name], dtype, storage, given)
+        return _Node(name, False, attr["T"].type, attr["overlapping"].b, attr)
+    paddings = attr["explicit_paddings"].list.i if "explicit_paddings" in attr else ()
+    given = attributes(
+        tuple(attr["strides"].list.i), attr["padding"].s.decode(), tuple(paddings),
+        attr["data_format"].s.decode(), tuple(attr["dilations"].list.i),
+    )  # fmt: skip
+    return _Node(_FILTER if name == _FUSED else name, name == _FUSED, attr["T"].type, given, attr)
 
 
 def _inputs(key: _Key) -> list[_Input]:
@@ -322,11 +349,12 @@ def _values(name: str, given: _Input) -> Shape:
     return given.values
 
 
-def _shapes(op: _Op, inputs: list[_Input]) -> tuple[Shape, Shape, Shape]:
-    """The shapes of input, filter and out_backprop."""
+def _case(node: _Node, inputs: list[_Input]) -> tuple[str, Shape, Shape, Shape, Attributes]:
+    """The arguments of a convolution's plan: the function, the shapes of input, filter and out_backprop, the attributes."""
+    at = node.op.sizes
     shapes = [given.shape for given in inputs]
-    shapes[op.sizes] = _values(("input_sizes", "filter_sizes")[op.sizes], inputs[op.sizes])
-    return shapes[0], shapes[1], shapes[2]
+    shapes[at] = _values(("input_sizes", "filter_sizes")[at], inputs[at])
+    return node.op.function, shapes[0], shapes[1], shapes[2], node.given
 
 
 def _pooling_arguments(inputs: list[_Input], overlapping: bool) -> tuple[Any, ...]:
@@ -346,23 +374,29 @@ def _slower(plan: Any, storage: int) -> bool:
     return False
 
 
-# The built-in kernels
+# TensorFlow's own ops
 
 
-def _native(node: bytes, key: _Key) -> tuple[object, bytes, tuple[tuple[bytes, bytes], ...]] | None:
-    """How the built-in kernel of a node is called, as `tensorflow_kernels.connect` describes it; None where there is no door to it."""
-    definition = node_def_pb2.NodeDef.FromString(node)
-    name = definition.op.removeprefix(_RENAMED)
-    if name == _POOL:
-        return None
-    attr = {word: value for word, value in definition.attr.items() if not word.startswith("_")}
-    if "Depthwise" in name:
-        attr |= _explicit(_parsed(node), _inputs(key))
+def _native(node: _Node, inputs: list[_Input]) -> _Native:
+    """The op of a node, for its built-in kernel."""
+    attr = dict(node.attr)
+    if "Depthwise" in node.name:
+        attr |= _explicit(node, inputs)
     else:
         attr["use_cudnn_on_gpu"] = attr_value_pb2.AttrValue(b=False)
+    return _op(node.name, attr, (0, 1, 2), 0)
+
+
+def _bias(node: _Node) -> _Native:
+    """The gradient of the bias, from out_backprop."""
+    return _op("BiasAddGrad", {word: node.attr[word] for word in ("T", "data_format")}, (2,), 1)
+
+
+def _op(name: str, attr: dict[str, attr_value_pb2.AttrValue], inputs: tuple[int, ...], output: int) -> _Native:
+    """An op as `tensorflow_kernels.connect` describes it."""
     eager.context().ensure_initialized()
     pairs = tuple((word.encode(), value.SerializeToString()) for word, value in attr.items())
-    return eager.context()._handle, name.encode(), pairs
+    return eager.context()._handle, name.encode(), pairs, inputs, output
 
 
 def _explicit(node: _Node, inputs: list[_Input]) -> dict[str, attr_value_pb2.AttrValue]:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Kernels for TensorFlow's runtime, over its C API: each follows the recipe for its inputs, or has the built-in kernel called.
+"""Kernels for TensorFlow's runtime, over its C API: each follows the recipe for its inputs, or has TensorFlow run ops of its own on them.
 
 A kernel knows its node, and lists of `Known` answers, one for each set of shapes and sizes that it has met. An answer that is in a list is
 found without the GIL; otherwise Python is asked (`connect`), which plans or declines. Nothing is computed while the GIL is held, and no
@@ -35,8 +35,8 @@ cdef extern from "<fenv.h>" nogil:
     int fesetenv(const fenv_t *environment)
 
 cdef enum:                                              # what is asked
-    PLAN = 0
-    NATIVE = 1
+    PLANNED = 0                                         # what to do
+    NATIVE = 1                                          # what to do where gradops is disabled
 
 cdef enum:
     MOST_INPUTS = 4
@@ -57,13 +57,17 @@ SYMBOLS = (
 )
 
 
-cdef struct Native:                                     # how the built-in kernel is called
+cdef struct Native:                                     # an op that TensorFlow runs on some of the inputs
+    Native *next
     Eager eager
     const char *op
-    int count                                           # of attributes
+    int attributes
     const char **names
     const char **values
     size_t *sizes
+    int inputs[MOST_INPUTS]
+    int input_count
+    int output                                          # which output of the kernel its result is
 
 
 cdef struct Known:                                      # the answer for one set of shapes and sizes
@@ -71,20 +75,20 @@ cdef struct Known:                                      # the answer for one set
     int64_t key_size
     int64_t key[MOST_KEY]
     PyObject *owner                                     # of the recipe, if this answer is not kept
-    Native *native                                      # to NATIVE; NULL: the built-in kernel cannot be reached
-    const Recipe *recipe                                # to PLAN, as all that follows; NULL: declined, the built-in kernel computes
-    int operands[MOST_OPERANDS]                         # which inputs the kernel reads
+    const Recipe *recipe                                # of the first output; NULL: it comes from TensorFlow
+    int operands[MOST_OPERANDS]                         # which inputs the recipe reads
     int operand_count
     int dtype, rank
     int64_t shape[MOST_DIMENSIONS]
     int64_t size                                        # of the result, in bytes
+    Native *natives
     int counter
 
 
 cdef struct Kernel:
     char *node                                          # its serialised NodeDef
     size_t node_size
-    Known *known[2]                                     # answers to PLAN and to NATIVE
+    Known *known[2]                                     # by what was asked
     int count[2]
 
 
@@ -103,24 +107,25 @@ cdef TensorFlow tf
 cdef int enabled = 0
 cdef int most_threads = 0
 cdef int64_t counters[MOST_COUNTERS]
-cdef object planner = None, describer = None
+cdef object planner = None
 
 
 # Calls from Python
 
-def connect(tuple addresses not None, plan not None, native not None):
-    """Where the symbols lie, in the order of SYMBOLS, and what is asked: ``plan(node, key)`` and ``native(node, key)``.
+def connect(tuple addresses not None, plan not None):
+    """Where the symbols lie, in the order of SYMBOLS, and what is asked: ``plan(node, key, native)``.
 
-    The first returns (recipe or None, operands, dtype, shape, bytes, counter, keep), the second (context, op, ((attribute, value), ...)) or None.
+    It returns (recipe or None, operands, dtype, shape, bytes, ops, counter, keep), with (context, name, ((attribute, value), ...), inputs, output)
+    for each op.
     """
-    global planner, describer
+    global planner
     cdef void **pointers = <void **> &tf
     cdef Py_ssize_t i
     if len(addresses) != len(SYMBOLS) or sizeof(TensorFlow) != len(SYMBOLS) * sizeof(void *):
         raise ValueError(f"TensorFlow's C API is called by {len(SYMBOLS)} symbols, got {len(addresses)}")
     for i in range(len(SYMBOLS)):
         pointers[i] = <void *> <uintptr_t> addresses[i]
-    planner, describer = plan, native
+    planner = plan
 
 
 def register(bytes definition not None, bytes op not None, bytes name not None):
@@ -141,7 +146,7 @@ def register(bytes definition not None, bytes op not None, bytes name not None):
 
 
 def set_enabled(bint value):
-    """Whether the kernels compute, or have the built-in ones do it where those can be reached."""
+    """Whether the kernels compute, or have TensorFlow do it where they can."""
     write_to(&enabled, value, ANY_ORDER)
 
 
@@ -190,8 +195,7 @@ cdef void delete(void *kernel) noexcept nogil:
         while k.known[what] != NULL:
             known = k.known[what]
             k.known[what] = known.next
-            free(known.native)
-            free(known)
+            release(known)
     free(k.node)
     free(k)
 
@@ -262,19 +266,17 @@ cdef bint make_key(Call *c) noexcept nogil:
 
 
 cdef void answer(Call *c) noexcept nogil:
-    cdef Known *known
-    if not read_from(&enabled, ANY_ORDER):
-        if call_native(c, 0) or tf.TF_GetCode(c.status) != OK:
-            return
-    known = find(c, PLAN)
+    cdef Known *known = find(c, PLANNED if read_from(&enabled, ANY_ORDER) else NATIVE)
+    cdef const Native *native
     if known == NULL:
         return
-    if known.recipe == NULL:
-        if not call_native(c, known.counter) and tf.TF_GetCode(c.status) == OK:
-            tf.TF_SetStatus(c.status, INTERNAL, "gradops: declined a call of a kernel that TensorFlow cannot be asked for")
-    else:
-        count_up(&counters[known.counter], 1, ANY_ORDER)
+    count_up(&counters[known.counter], 1, ANY_ORDER)
+    if known.recipe != NULL:
         follow_known(c, known)
+    native = known.natives
+    while native != NULL and tf.TF_GetCode(c.status) == OK:
+        call_native(c, native)
+        native = native.next
     if known.owner != NULL:
         forget(known)
 
@@ -320,20 +322,8 @@ cdef int threads_of_call(const Recipe *recipe) noexcept nogil:
     return most if most > 0 and most < read_from(&recipe.threads.chosen, ANY_ORDER) else 0
 
 
-cdef bint call_native(Call *c, int counter) noexcept nogil:
-    """Has TensorFlow call its own kernel on the inputs, and hands on what that returns; False if it cannot be reached, or after an error."""
-    cdef Known *known = find(c, NATIVE)
-    cdef bint reached = known != NULL and known.native != NULL
-    if reached:
-        count_up(&counters[counter], 1, ANY_ORDER)
-        call_eager(c, known.native)
-    if known != NULL and known.owner != NULL:
-        forget(known)
-    return reached
-
-
-cdef void call_eager(Call *c, const Native *native) noexcept nogil:
-    """Calls an op eagerly; where this thread would queue it, which might then wait for this very call, in a queue of its own."""
+cdef void call_native(Call *c, const Native *native) noexcept nogil:
+    """Runs an op eagerly; where this thread would queue it, which might then wait for this very call, in a queue of its own."""
     cdef Executor former = tf.TFE_ContextGetExecutorForThread(native.eager), own = NULL
     cdef EagerOp op
     if tf.TFE_ExecutorIsAsync(former):
@@ -341,7 +331,7 @@ cdef void call_eager(Call *c, const Native *native) noexcept nogil:
         tf.TFE_ContextSetExecutorForThread(native.eager, own)
     op = tf.TFE_NewOp(native.eager, native.op, c.status)
     if op != NULL and set_up(c, native, op):
-        execute(c, op)
+        execute(c, op, native.output)
     if op != NULL:
         tf.TFE_DeleteOp(op)
     if own != NULL:
@@ -354,19 +344,19 @@ cdef bint set_up(Call *c, const Native *native, EagerOp op) noexcept nogil:
     cdef int i
     cdef Handle handle
     tf.TFE_OpSetDevice(op, "/device:CPU:0", c.status)
-    for i in range(native.count):
+    for i in range(native.attributes):
         if tf.TF_GetCode(c.status) == OK:
             tf.TFE_OpSetAttrValueProto(op, native.names[i], native.values[i], native.sizes[i], c.status)
-    for i in range(c.count):
+    for i in range(native.input_count):
         if tf.TF_GetCode(c.status) == OK:
-            handle = tf.TFE_NewTensorHandle(c.inputs[i], c.status)
+            handle = tf.TFE_NewTensorHandle(c.inputs[native.inputs[i]], c.status)
             if handle != NULL:
                 tf.TFE_OpAddInput(op, handle, c.status)
                 tf.TFE_DeleteTensorHandle(handle)
     return tf.TF_GetCode(c.status) == OK
 
 
-cdef void execute(Call *c, EagerOp op) noexcept nogil:
+cdef void execute(Call *c, EagerOp op, int output) noexcept nogil:
     cdef Handle result = NULL
     cdef Tensor tensor = NULL
     cdef int count = 1
@@ -374,7 +364,7 @@ cdef void execute(Call *c, EagerOp op) noexcept nogil:
     if tf.TF_GetCode(c.status) == OK:
         tensor = tf.TFE_TensorHandleResolve(result, c.status)
     if tf.TF_GetCode(c.status) == OK:
-        tf.TF_SetOutput(c.context, 0, tensor, c.status)
+        tf.TF_SetOutput(c.context, output, tensor, c.status)
     if tensor != NULL:
         tf.TF_DeleteTensor(tensor)
     if result != NULL:
@@ -405,10 +395,7 @@ cdef Known *ask(Call *c, int what) noexcept with gil:
         if known == NULL:
             raise MemoryError("no memory for a plan")
         key = tuple([c.key[i] for i in range(c.key_size)])
-        if what == PLAN:
-            keep = fill_plan(known, planner(node_of(c.kernel), key))
-        else:
-            keep = fill_native(known, describer(node_of(c.kernel), key))
+        keep = fill(known, planner(node_of(c.kernel), key, what == NATIVE))
         if keep and c.key_size <= MOST_KEY and c.kernel.count[what] < MOST_KNOWN:
             add(c, what, known)
         return known
@@ -416,12 +403,11 @@ cdef Known *ask(Call *c, int what) noexcept with gil:
         fail(c, error)
         if known != NULL:
             Py_XDECREF(known.owner)
-            free(known.native)
-        free(known)
+            release(known)
         return NULL
 
 
-cdef void add(const Call *c, int what, Known *known) noexcept:
+cdef void add(Call *c, int what, Known *known) noexcept:
     """Keeps an answer. Only who holds the GIL adds one; who looks for one needs no lock."""
     Py_XDECREF(known.owner)
     known.owner = NULL
@@ -434,59 +420,66 @@ cdef void add(const Call *c, int what, Known *known) noexcept:
 
 cdef void forget(Known *known) noexcept with gil:
     Py_XDECREF(known.owner)
-    free(known.native)
+    release(known)
+
+
+cdef void release(Known *known) noexcept nogil:
+    cdef Native *native
+    while known.natives != NULL:
+        native = known.natives
+        known.natives = native.next
+        free(native)
     free(known)
 
 
-cdef PyObject *owned(object thing):
-    Py_INCREF(thing)
-    return <PyObject *> thing
-
-
-cdef bint fill_plan(Known *known, tuple answer) except -1:
-    """Returns whether the planner keeps the recipe for good."""
+cdef bint fill(Known *known, tuple answer) except -1:
+    """Writes down what the planner said; returns whether it keeps the recipe for good."""
     cdef int i
-    recipe, operands, dtype, shape, size, counter, keep = answer
+    recipe, operands, dtype, shape, size, ops, counter, keep = answer
     if len(operands) > MOST_OPERANDS or len(shape) > MOST_DIMENSIONS or not 0 <= counter < MOST_COUNTERS:
         raise RuntimeError(f"no kernel reads {len(operands)} arrays and writes {len(shape)} dimensions, counted at {counter}")
-    known.owner = owned(recipe)
-    known.recipe = NULL if recipe is None else recipe_of(recipe)
+    Py_INCREF(recipe)
+    known.owner = <PyObject *> recipe
+    if recipe is not None:
+        known.recipe = recipe_of(recipe)
     known.dtype, known.size, known.counter = dtype, size, counter
     known.operand_count, known.rank = len(operands), len(shape)
     for i in range(known.operand_count):
         known.operands[i] = operands[i]
     for i in range(known.rank):
         known.shape[i] = shape[i]
+    for eager, name, attributes, inputs, output in ops:
+        add_native(known, eager, name, attributes, inputs, output)
     return keep
 
 
-cdef bint fill_native(Known *known, answer) except -1:
-    """How the built-in kernel is called, all of it in one piece of memory."""
+cdef int add_native(Known *known, eager, bytes op, tuple attributes, tuple inputs, int output) except -1:
+    """Adds an op to an answer, all that is known of it in one piece of memory."""
     cdef Native *native
     cdef char *next
-    cdef size_t size
+    cdef size_t size = sizeof(Native) + len(attributes) * (2 * sizeof(char *) + sizeof(size_t))
     cdef int i
-    known.owner = owned(None)
-    if answer is None:
-        return True
-    eager, op, attributes = answer
+    if len(inputs) > MOST_INPUTS:
+        raise RuntimeError(f"an op reads at most {MOST_INPUTS} inputs, got {len(inputs)}")
     texts = [op, *[text for pair in attributes for text in pair]]
-    size = sizeof(Native) + len(attributes) * (2 * sizeof(char *) + sizeof(size_t))
     native = <Native *> malloc(size + sum([PyBytes_GET_SIZE(text) + 1 for text in texts]))
     if native == NULL:
-        raise MemoryError("no memory for a node")
-    known.native = native
-    next = <char *> native + size
-    native.eager, native.count = PyCapsule_GetPointer(eager, NULL), len(attributes)
+        raise MemoryError("no memory for an op")
+    native.next, known.natives = known.natives, native
+    native.eager, native.output = PyCapsule_GetPointer(eager, NULL), output
+    native.attributes, native.input_count = len(attributes), len(inputs)
     native.names = <const char **> (native + 1)
-    native.values = native.names + native.count
-    native.sizes = <size_t *> (native.values + native.count)
+    native.values = native.names + native.attributes
+    native.sizes = <size_t *> (native.values + native.attributes)
+    next = <char *> native + size
     native.op = placed(&next, op)
-    for i in range(native.count):
+    for i in range(native.attributes):
         native.names[i] = placed(&next, attributes[i][0])
         native.values[i] = placed(&next, attributes[i][1])
         native.sizes[i] = PyBytes_GET_SIZE(attributes[i][1])
-    return True
+    for i in range(native.input_count):
+        native.inputs[i] = inputs[i]
+    return 0
 
 
 cdef const char *placed(char **next, bytes text):

@@ -2,11 +2,13 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -285,6 +287,22 @@ def test_python_threads_call_at_the_same_time(adapter):
             equal(got, wanted)
 
 
+def test_threads_that_meet_a_shape_at_the_same_time(adapter):
+    def first(problem, arrays, barrier):
+        barrier.wait()
+        return gradients(problem, *arrays)
+
+    with ThreadPoolExecutor(8) as pool:
+        for size in range(20, 60):
+            problem = Problem(n=1, h=size, w=4, c=3, m=1, padding="SAME")
+            arrays = operands(problem, "float32")
+            started = [pool.submit(first, problem, arrays, barrier) for barrier in [Barrier(8)] for _ in range(8)]
+            wanted = expected(problem, *arrays)
+            for got in started:
+                equal(got.result(), wanted)
+            equal(gradients(problem, *arrays), wanted)
+
+
 def test_sessions_of_tensorflow_1(counted):
     problem = Problem(n=2, h=6, w=6, c=4, k=8, padding="SAME")
     arrays = operands(problem, "float32")
@@ -420,8 +438,6 @@ def test_calls_that_are_passed_on_do_not_wait_for_their_own_queue(disabled, coun
 
 
 def python(code, **environment):
-    import os
-
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment, check=False
     )

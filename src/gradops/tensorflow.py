@@ -311,10 +311,9 @@ _recipes: dict[object, object] = {}
 
 
 def _recipe(case: tuple[Any, ...], storage: int) -> object:
-    """The recipe of a convolution. It is never let go: kernels keep its address."""
-    if (case, storage) not in _recipes:
-        _recipes[case, storage] = recipe(plan_convolution(*case), storage)
-    return _recipes[case, storage]
+    """The recipe of a convolution. It is never let go, nor replaced by that of another thread: kernels keep its address."""
+    found = _recipes.get((case, storage))
+    return found or _recipes.setdefault((case, storage), recipe(plan_convolution(*case), storage))
 
 
 @lru_cache(maxsize=1024)

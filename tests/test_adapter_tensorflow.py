@@ -1,6 +1,5 @@
 """gradops inside TensorFlow: the numbers of gradops where it computes, those of TensorFlow where it does not, and no crash."""
 
-import importlib.util
 import json
 import os
 import re
@@ -339,8 +338,16 @@ def test_the_number_of_threads_changes_nothing(adapter):
 @pytest.mark.parametrize(
     ("sizes", "shapes", "message"),
     [
-        ([1, 5, 5, 3], [(3, 3, 3, 8), (1, 4, 5, 8)], r"out_backprop must have shape \(1, 5, 5, 8\) \(NHWC\), got \(1, 4"),
-        ([1, 5, 5, 4], [(3, 3, 3, 8), (1, 5, 5, 8)], "input_sizes must have a positive multiple of the 3 input channels"),
+        (
+            [1, 5, 5, 3],
+            [(3, 3, 3, 8), (1, 4, 5, 8)],
+            r"out_backprop must have shape \(1, 5, 5, 8\) \(NHWC\), got \(1, 4",
+        ),
+        (
+            [1, 5, 5, 4],
+            [(3, 3, 3, 8), (1, 5, 5, 8)],
+            "input_sizes must have a positive multiple of the 3 input channels",
+        ),
         ([1, 5, 5], [(3, 3, 3, 8), (1, 5, 5, 8)], "input_sizes must have 4 or 2 elements, got 3"),
         ([[1, 5, 5, 3]], [(3, 3, 3, 8), (1, 5, 5, 8)], r"input_sizes must be a vector of integers, got shape \(1, 4\)"),
         ([1, -5, 5, 3], [(3, 3, 3, 8), (1, 5, 5, 8)], "input_sizes must not be negative"),
@@ -459,7 +466,10 @@ import tensorflow as tf, gradops.tensorflow
 session = tf.compat.v1.Session(graph=tf.Graph())
 gradops.tensorflow.enable()
 """
-    assert "RuntimeError: gradops.tensorflow.enable() must come before the first tf.compat.v1.Session" in python(code).stderr
+    assert (
+        "RuntimeError: gradops.tensorflow.enable() must come before the first tf.compat.v1.Session"
+        in python(code).stderr
+    )
 
 
 TRAINING = """
@@ -534,8 +544,12 @@ def test_models_train_as_without_gradops(onednn):
     }
 
 
+def test_examples_run():
+    code = "import doctest, gradops.tensorflow as adapter; print(doctest.testmod(adapter))"
+    assert re.fullmatch(r"TestResults\(failed=0, attempted=1\d\)", python(code).stdout.splitlines()[-1])
+
+
 def test_importing_the_adapter_registers_nothing():
-    assert importlib.util.find_spec("gradops.tensorflow") is not None
     code = """
 import gradops.tensorflow, tensorflow as tf
 from tensorflow.python.framework import kernels

@@ -49,7 +49,10 @@ MAY_IMPORT = {
     "jax": {"jax", "numpy", "_xla"},
     "autograd": {"autograd", "numpy", "gradops"},
     "_dispatch": {"_algorithms", "_kernels.entry", "_kernels.runtime"},
-}
+    "tensorflow": {
+        "tensorflow", "_arrays", "_call", "_geometry", "_kernels.tensorflow_kernels", "_pooling", "_values",
+    },
+}  # fmt: skip
 TESTING_MAY_IMPORT = {"numpy", "ml_dtypes", "gradops", "_algorithms", "_dispatch", "_problem"}
 # The same for _bench/, whose files are named without the folder; testing stands for all of it.
 BENCH_MAY_IMPORT = {
@@ -70,7 +73,7 @@ BENCH_MAY_IMPORT = {
         "problems", "suites", "roof", "runner", "peers", "table", "text", "summary", "report", "plot", "selftest",
     },
 }  # fmt: skip
-BUILT_ONCE = {"entry", "runtime", "xla"}
+BUILT_ONCE = {"entry", "runtime", "tensorflow_kernels", "xla"}
 """The compiled modules that are no kernels."""
 # The same for torch/. Only users import it; it takes from the floors below what is named here.
 TORCH_MAY_IMPORT = {

@@ -43,7 +43,9 @@ from tensorflow.python.framework import kernels as registry  # noqa: E402
 __all__ = ["disable", "enable", "stats"]
 
 if tuple(int(part) for part in tf.__version__.split(".")[:2]) < OLDEST:
-    raise ImportError(f"gradops.tensorflow needs TensorFlow {'.'.join(map(str, OLDEST))} or newer, got {tf.__version__}")
+    raise ImportError(
+        f"gradops.tensorflow needs TensorFlow {'.'.join(map(str, OLDEST))} or newer, got {tf.__version__}"
+    )
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _POOL = "FractionalAvgPoolGrad"
@@ -111,7 +113,7 @@ def enable(ops: str = "auto") -> None:
     >>> import gradops.tensorflow
     >>> import tensorflow as tf
     >>> gradops.tensorflow.enable()
-    >>> x, w, dy = tf.ones((1, 3, 3, 1)), tf.ones((2, 2, 1, 1)), tf.ones((1, 2, 2, 1))
+    >>> x, w = tf.ones((1, 3, 3, 1)), tf.ones((2, 2, 1, 1))
     >>> with tf.GradientTape() as tape:
     ...     tape.watch(x)
     ...     y = tf.nn.depthwise_conv2d(x, w, [1, 1, 1, 1], "VALID")
@@ -403,13 +405,14 @@ def _explicit(node: _Node, inputs: list[_Input]) -> dict[str, attr_value_pb2.Att
     strides, padding, _, data_format, _ = node.given
     layout = LAYOUTS[data_format]
     pads = [0] * 8
-    image, filter = (
-        given.shape if given.values is None else given.values for given in (inputs[0], inputs[1])
-    )
+    image, filter = (given.shape if given.values is None else given.values for given in (inputs[0], inputs[1]))
     if padding == "SAME" and len(image) == len(filter) == len(strides) == 4:
         for at, taps in zip((layout.h, layout.w), filter, strict=False):
             out = -(-image[at] // strides[at])
             total = max(0, (out - 1) * strides[at] + taps - image[at])
             pads[2 * at : 2 * at + 2] = total // 2, total - total // 2
     numbers = attr_value_pb2.AttrValue.ListValue(i=pads)
-    return {"padding": attr_value_pb2.AttrValue(s=b"EXPLICIT"), "explicit_paddings": attr_value_pb2.AttrValue(list=numbers)}
+    return {
+        "padding": attr_value_pb2.AttrValue(s=b"EXPLICIT"),
+        "explicit_paddings": attr_value_pb2.AttrValue(list=numbers),
+    }

@@ -18,6 +18,8 @@ entry.pyx           how Python calls a kernel, and makes recipes for those who c
 _entry.pxd          the signature of kernels, and recipes as C sees them
 xla.pyx             XLA's custom call, for JAX
 _xla.pxd            as much of XLA's C interface as it uses
+tensorflow_kernels.pyx   kernels for TensorFlow's runtime, which follow recipes
+_tensorflow.pxd     what they call of TensorFlow's C API
 runtime.pyx         what this CPU, compiler and OpenMP offer
 
 Nothing here is imported but by `gradops._dispatch`.

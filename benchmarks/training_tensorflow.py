@@ -89,7 +89,7 @@ def serve(given):
     if given["gradops"]:
         import gradops.tensorflow
 
-        gradops.tensorflow.enable(given["gradops"])
+        gradops.tensorflow.enable()
     layers = tf.keras.layers
     tf.keras.utils.set_random_seed(1)
     image = layers.Input((given["size"], given["size"], 3))
@@ -142,7 +142,7 @@ class Worker:
 def measure(options, model):
     """Return a row: the median times of both workers in ms, steps and what they add to the forward pass, and the ratios."""
     given = {name: getattr(options, name) for name in ("threads", "batch", "size", "dtype")}
-    workers = [Worker(model=model, gradops=ops, **given) for ops in ("", options.ops)]
+    workers = [Worker(model=model, gradops=enabled, **given) for enabled in (False, True)]
     times = [{"step": [], "forward": []} for _ in workers]
     started = time.perf_counter()
     while time.perf_counter() - started < options.seconds or len(times[0]["step"]) < 3:
@@ -168,7 +168,6 @@ def main():
     parser.add_argument("--dtype", default="float32", choices=["float32", "float64", "bfloat16", "float16"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=40, help="for each model")
-    parser.add_argument("--ops", default="auto", choices=["auto", "all"], help="what gradops takes")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="how far losses may be apart")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -91,10 +91,10 @@ def native():
 
 @pytest.fixture(scope="module")
 def adapter(native):
-    """The adapter, enabled for every case, and at the end as switched off as it can be."""
+    """The adapter, enabled, and at the end as switched off as it can be."""
     import gradops.tensorflow as adapter
 
-    adapter.enable("all")
+    adapter.enable()
     yield adapter
     adapter.disable()
 
@@ -122,7 +122,7 @@ def counted(adapter):
 def disabled(adapter):
     adapter.disable()
     yield adapter
-    adapter.enable("all")
+    adapter.enable()
 
 
 # Numbers
@@ -249,7 +249,7 @@ def test_filter_and_bias_in_one_node_of_onednn(adapter, counted, layout):
     assert counted() == {"Conv2DBackpropFilter": 1}
     adapter.disable()
     theirs, again = run(x, dy)
-    adapter.enable("all")
+    adapter.enable()
     assert counted() == {"disabled": 1}
     equal([again], [bias])
     check(problem, "float32", (None, None, theirs))
@@ -270,7 +270,7 @@ def test_second_derivatives(adapter):
     mine = curvature()
     adapter.disable()
     theirs = curvature()
-    adapter.enable("all")
+    adapter.enable()
     np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
@@ -375,11 +375,6 @@ def test_pooling_sequences_are_checked(adapter):
             row_pooling_sequence=[0, 2, 4],
             col_pooling_sequence=[0, 2, 4],
         )
-
-
-def test_enable_refuses_other_words(adapter):
-    with pytest.raises(ValueError, match="ops must be 'auto' or 'all', got 'some'"):
-        adapter.enable("some")
 
 
 def test_every_symbol_is_in_tensorflow(adapter):

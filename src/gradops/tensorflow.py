@@ -4,8 +4,7 @@
 `Conv2DBackpropFilter`, `DepthwiseConv2dNativeBackpropInput`, `DepthwiseConv2dNativeBackpropFilter` and `FractionalAvgPoolGrad` on the CPU:
 in eager mode, in `tf.function`, and where oneDNN has renamed the ops. What is compiled by XLA (`jit_compile=True`) knows no kernels.
 
-A registered kernel stays registered. To have the built-in one compute all the same, be it after `disable` or because it is faster, the
-kernel calls it by a door that TensorFlow leaves open: the built-in kernels look neither at the attribute ``use_cudnn_on_gpu`` of dense
+A registered kernel stays registered. To have the built-in one compute all the same, after `disable`, the kernel calls it by a door that TensorFlow leaves open: the built-in kernels look neither at the attribute ``use_cudnn_on_gpu`` of dense
 convolutions nor at which name the padding of a depthwise one has, so gradops' kernels are registered for ``use_cudnn_on_gpu=True`` and
 for the paddings ``"SAME"`` and ``"VALID"``, and pass a call on with ``False`` and ``"EXPLICIT"``.
 """
@@ -74,28 +73,18 @@ _LABEL = "MklNameChangeOp"
 _PRIORITY = 100
 """Built-in kernels have 0."""
 
-_REASONS = ("disabled", "slower")
-_COUNTERS = (*_REASONS, *_OPS)
+_COUNTERS = ("disabled", *_OPS)
 
 _FILTER = "Conv2DBackpropFilter"
 _FUSED = "Conv2DBackpropFilterWithBias"
 """What oneDNN makes of the gradients of a filter and of a bias in a graph. TensorFlow then sums the bias, which it does well for float32 only."""
 
-_every_case = False
 
-
-def enable(ops: str = "auto") -> None:
+def enable() -> None:
     """Have gradops compute the gradients of convolutions and of fractional pooling in this process, on the CPU.
-
-    Parameters
-    ----------
-    ops : {"auto", "all"}, optional
-        Whether cases in which TensorFlow was measured to be faster stay with TensorFlow, or gradops takes them too.
 
     Raises
     ------
-    ValueError
-        If `ops` is something else.
     RuntimeError
         If a `tf.compat.v1.Session` exists, which may have made its kernels, or TensorFlow refuses the registration.
 
@@ -124,10 +113,6 @@ def enable(ops: str = "auto") -> None:
     >>> gradops.tensorflow.stats()["taken"]["DepthwiseConv2dNativeBackpropInput"]
     1
     """
-    global _every_case
-    if ops not in ("auto", "all"):
-        raise ValueError(f"ops must be 'auto' or 'all', got {ops!r}")
-    _every_case = ops == "all"
     _register()
     tensorflow_kernels.set_enabled(True)
     _forget_kernels()
@@ -160,7 +145,7 @@ def stats() -> dict[str, dict[str, int]]:
     Returns
     -------
     dict
-        ``"taken"`` by op; ``"declined"`` by reason: ``"disabled"`` (after `disable`), ``"slower"`` (than TensorFlow).
+        ``"taken"`` by op; ``"declined"`` by reason, of which there is one: ``"disabled"``, after `disable`.
 
     See Also
     --------
@@ -169,13 +154,13 @@ def stats() -> dict[str, dict[str, int]]:
     Examples
     --------
     >>> import gradops.tensorflow
-    >>> sorted(gradops.tensorflow.stats()["declined"])
-    ['disabled', 'slower']
+    >>> sorted(gradops.tensorflow.stats())
+    ['declined', 'taken']
     """
     counts = dict(zip(_COUNTERS, tensorflow_kernels.counts(), strict=False))
     return {
         "taken": {op: counts[op] for op in _OPS},
-        "declined": {reason: counts[reason] for reason in _REASONS},
+        "declined": {"disabled": counts["disabled"]},
     }
 
 
@@ -286,11 +271,9 @@ def _answer(text: bytes, key: _Key, native: bool) -> _Answer:
     if node.name == _POOL:
         return _computed(node, plan_pooling(*_pooling_arguments(inputs, node.given)))
     if native:
-        return _passed_on(node, inputs, "disabled")
-    plan = plan_convolution(*_case(node, inputs))
-    if not _every_case and _slower(plan, node.storage):
-        return _passed_on(node, inputs, "slower")
-    return _computed(node, plan, _recipe(_case(node, inputs), node.storage))
+        return _passed_on(node, inputs)
+    case = _case(node, inputs)
+    return _computed(node, plan_convolution(*case), _recipe(case, node.storage))
 
 
 def _computed(node: _Node, plan: Any, kept: object = None) -> _Answer:
@@ -303,10 +286,10 @@ def _computed(node: _Node, plan: Any, kept: object = None) -> _Answer:
     return made, node.op.operands, node.dtype, shape, size, ops, _COUNTERS.index(node.name), kept is not None
 
 
-def _passed_on(node: _Node, inputs: list[_Input], reason: str) -> _Answer:
+def _passed_on(node: _Node, inputs: list[_Input]) -> _Answer:
     """TensorFlow does it."""
     ops = (_native(node, inputs), _bias(node)) if node.fused else (_native(node, inputs),)
-    return None, (), 0, (), 0, ops, _COUNTERS.index(reason), True
+    return None, (), 0, (), 0, ops, _COUNTERS.index("disabled"), True
 
 
 _recipes: dict[object, object] = {}
@@ -368,11 +351,6 @@ def _pooling_arguments(inputs: list[_Input], overlapping: bool) -> tuple[Any, ..
 def _limit_threads() -> None:
     """Tells the kernels how many threads TensorFlow may use in an op, which is settled when the first one is computed."""
     tensorflow_kernels.set_most_threads(tf.config.threading.get_intra_op_parallelism_threads())
-
-
-def _slower(plan: Any, storage: int) -> bool:
-    """Whether TensorFlow has been measured to compute this faster."""
-    return False
 
 
 # TensorFlow's own ops

@@ -12,7 +12,7 @@ from cpython.ref cimport PyObject, Py_INCREF, Py_XDECREF
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
-from _entry cimport ANY_ORDER, NO_MEMORY, Recipe, add_to, follow, read_from, recipe_of
+from _entry cimport ANY_ORDER, NO_MEMORY, Recipe, follow, read_from, recipe_of
 from _tensorflow cimport (
     Buffer, Builder, Construction, Context, Eager, EagerOp, Executor, FAILED_PRECONDITION, Handle, INT32, INT64, INTERNAL, INVALID_ARGUMENT, OK,
     RESOURCE_EXHAUSTED, Status, Tensor, TensorFlow,

@@ -113,6 +113,42 @@ def test_forked_child_follows_recipes_on_one_thread():
     assert json.loads(done.stdout) == [[1, 1], 2]
 
 
+BUSY = """
+import os, threading
+import numpy as np
+import gradops
+from gradops._call import recipe
+from gradops._dispatch import entry
+from gradops._geometry import attributes, plan
+gradops.set_num_threads(2)
+found = recipe(plan("conv2d", (1, 32, 32, 16), (3, 3, 16, 16), None, attributes(1, "SAME", (), "NHWC", 1)), 2)
+def compute():
+    x, w, y = (np.ones(shape, np.float32) for shape in ((1, 32, 32, 16), (3, 3, 16, 16), (1, 32, 32, 16)))
+    entry.follow_recipe(found, (x.ctypes.data, w.ctypes.data), y.ctypes.data)
+    return y[0, 5, 5, 0]
+def go_on():
+    while running:
+        compute()
+running = True
+thread = threading.Thread(target=go_on)
+thread.start()
+codes = []
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        os._exit(int(compute() != 144))
+    codes.append(os.waitpid(child, 0)[1])
+running = False
+thread.join()
+assert codes == [0] * 20, codes
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_child_forked_while_another_thread_computes_waits_for_no_turn():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", BUSY], check=True, timeout=60)
+
+
 def test_wrong_capsules_and_too_many_arrays_are_errors():
     with pytest.raises(ValueError, match="PyCapsule"):
         entry.follow_recipe(kernel("conv_gather_f32").entry, (), 0)

@@ -145,7 +145,7 @@ assert codes == [0] * 20, codes
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_child_forked_while_another_thread_computes_waits_for_no_turn():
+def test_child_forked_while_another_thread_computes_does_not_hang():
     subprocess.run([sys.executable, "-W", "ignore", "-c", BUSY], check=True, timeout=60)
 
 

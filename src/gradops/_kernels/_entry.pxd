@@ -11,14 +11,8 @@ from libc.string cimport memset
 
 ctypedef int (*compute_t)(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil
 
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes)
-    int pthread_mutex_lock(pthread_mutex_t *mutex)
-    int pthread_mutex_unlock(pthread_mutex_t *mutex)
-
 cdef extern from *:
+    int add_to "__atomic_add_fetch"(int *number, int more, int order) noexcept nogil
     int read_from "__atomic_load_n"(const int *number, int order) noexcept nogil
     const int ANY_ORDER "__ATOMIC_RELAXED"
 
@@ -31,7 +25,7 @@ cdef enum:                                              # what `compute` and `fo
 
 cdef struct Threads:                                    # of all calls without Python: one for the process
     int chosen                                          # how many threads they may use together
-    pthread_mutex_t turn                                # held by the one that uses them
+    int calls                                           # how many are computing
 
 
 cdef struct Step:
@@ -79,18 +73,16 @@ cdef inline int follow_steps(const Recipe *recipe, const void *const *inputs, vo
 
 
 cdef inline int follow(const Recipe *recipe, const void *const *inputs, void *out, int num_threads) noexcept nogil:
-    """Computes `out`; DONE or NO_MEMORY. With 0 threads, those that the process has chosen: calls at the same time take turns, each with all of them.
+    """Computes `out`; DONE or NO_MEMORY. With 0 threads, calls that compute at the same time share those that the process has chosen.
 
     *Assumes:* arrays are contiguous, aligned to their elements, of the shapes that the recipe was made for.
     """
     cdef Threads *shared = recipe.threads
-    cdef int all_threads, found
+    cdef int calls, found
     if num_threads > 0:
         return follow_steps(recipe, inputs, out, num_threads)
-    all_threads = read_from(&shared.chosen, ANY_ORDER)
-    if all_threads == 1:                                # as in a forked child, where the turn may be a thread's that is no more
-        return follow_steps(recipe, inputs, out, 1)
-    pthread_mutex_lock(&shared.turn)
-    found = follow_steps(recipe, inputs, out, all_threads)
-    pthread_mutex_unlock(&shared.turn)
+    calls = add_to(&shared.calls, 1, ANY_ORDER)
+    num_threads = read_from(&shared.chosen, ANY_ORDER) // calls
+    found = follow_steps(recipe, inputs, out, num_threads if num_threads > 1 else 1)
+    add_to(&shared.calls, -1, ANY_ORDER)
     return found

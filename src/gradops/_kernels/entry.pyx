@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 cimport numpy as cnp
-from _entry cimport ANY_ORDER, MIXED, NO_MEMORY, Recipe, Step, Threads, compute_t, follow, imported, pthread_mutex_init, read_from, recipe_of
+from _entry cimport ANY_ORDER, MIXED, NO_MEMORY, Recipe, Step, Threads, compute_t, follow, imported, read_from, recipe_of
 
 cnp.import_array()
 
@@ -16,9 +16,7 @@ cdef enum:
 cdef extern from *:
     void write_to "__atomic_store_n"(int *number, int value, int order) noexcept nogil
 
-cdef Threads of_process
-of_process.chosen = 1
-pthread_mutex_init(&of_process.turn, NULL)
+cdef Threads of_process = [1, 0]
 threads = PyCapsule_New(&of_process, "gradops.threads", NULL)
 
 

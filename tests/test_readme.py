@@ -37,8 +37,15 @@ def test_extras_that_commands_install_exist():
         assert re.search(rf"^{extra} = \[", declared, flags=re.MULTILINE)
 
 
+def test_headings_that_are_linked_exist():
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)", README, re.M)}
+    linked = re.findall(r"\]\(#([^)]+)\)", README)
+    assert linked
+    assert set(linked) <= headings
+
+
 def test_files_that_are_mentioned_exist():
-    mentioned = re.findall(r"\]\(([^)]+)\)", README) + re.findall(r"\b(?:examples|benchmarks)/\w+\.\w+", README)
+    mentioned = re.findall(r"\]\(([^)#]+)\)", README) + re.findall(r"\b(?:examples|benchmarks)/\w+\.\w+", README)
     assert mentioned
     assert [name for name in mentioned if not (ROOT / name).exists()] == []
 

@@ -38,7 +38,7 @@ def test_extras_that_commands_install_exist():
 
 
 def test_headings_that_are_linked_exist():
-    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)", README, re.M)}
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)", README, re.MULTILINE)}
     linked = re.findall(r"\]\(#([^)]+)\)", README)
     assert linked
     assert set(linked) <= headings

@@ -13,6 +13,11 @@ set(GRADOPS_LEVELS "")
 set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-tree-loop-distribute-patterns
     -fvisibility=hidden -Wall -Wno-psabi -Wno-unused-function)
 
+# Register tiles with many taps are unrolled as a whole, beyond what GCC would do by itself.
+set(GRADOPS_FLAGS_OF_inplace_gather $<$<C_COMPILER_ID:GNU>:--param=max-completely-peeled-insns=2000>
+    $<$<C_COMPILER_ID:GNU>:--param=max-completely-peel-times=32> $<$<C_COMPILER_ID:GNU>:--param=max-peel-branches=1000>)
+set(GRADOPS_FLAGS_OF_inplace_reduce ${GRADOPS_FLAGS_OF_inplace_gather})
+
 macro(gradops_level name)
   list(APPEND GRADOPS_LEVELS ${name})
   set(GRADOPS_FLAGS_${name} ${ARGN})
@@ -41,7 +46,7 @@ function(gradops_module stem module)
   # Register tiles are inline functions with constant arguments: without always_inline GCC makes one clone with loops and spills.
   target_compile_definitions(${module} PRIVATE NPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION CYTHON_WITHOUT_ASSERTIONS
     "CYTHON_INLINE=inline __attribute__((always_inline))")
-  target_compile_options(${module} PRIVATE ${GRADOPS_FLAGS} ${ARGN})
+  target_compile_options(${module} PRIVATE ${GRADOPS_FLAGS} ${GRADOPS_FLAGS_OF_${stem}} ${ARGN})
   install(TARGETS ${module} DESTINATION gradops/_kernels)
 endfunction()
 

@@ -4,7 +4,8 @@
 `conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
 `stem`                  vectors of pixels; few channels in the result, as the input gradient of a first layer has
-`depthwise`             a stencil; one input channel a group and few multipliers
+`depthwise`             a stencil over packed rows; one input channel a group and few multipliers
+`inplace`               the same stencil over images where they lie; vectors of channels, one filter for each, few taps
 ======================  ==============================================================================
 
 `algorithms` chooses. ``GRADOPS_ALGORITHM`` names another one, which is then taken wherever it accepts the problem;
@@ -13,6 +14,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Protocol
 
 
@@ -35,8 +37,11 @@ class Axis(Protocol):
     def out(self) -> int: ...
 
 
-ALGORITHMS = ("conv", "winograd", "stem", "depthwise")
+ALGORITHMS = ("conv", "winograd", "stem", "inplace", "depthwise")
 """All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
+
+ITEM_SIZES = (2, 2, 4, 8)
+"""Bytes of a number, by storage code."""
 
 MOST_MULTIPLIERS = 64
 """What the depthwise kernels hold in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
@@ -58,6 +63,19 @@ channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
 ==================  ==================  ==================  ==================
 """
 
+TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
+"""Taps in a row that the register tiles of `inplace` have, by the step from pixel to pixel of what they read."""
+
+LEAST_SIZE = 4
+"""Bytes of the numbers that `inplace` reads: those that it computes with."""
+
+WIDEST_VECTOR = 64
+"""Bytes. `inplace` computes whole vectors of channels."""
+
+CROWDED = 2048
+"""Pixels at multiples of this distance, in bytes, share few sets of a cache, so that a tile of `inplace` would read most of them from the
+next one: 8 images of 14x14 with 512 channels take 0.35 ms packed and 0.38 to 0.60 where they lie, depending on where that is (Zen 4,
+gradient of the input, float32, 1 thread); with 576 channels 0.38 and 0.20."""
 
 MOST_STEM_CHANNELS = 8
 """Channels that a register tile of `stem` holds (CHANNELS of stem_gather.pyx)."""
@@ -70,16 +88,34 @@ MOST_STEM_SCRATCH = 400_000
 
 
 def algorithms(
-    result: str, depthwise: bool, rows: Axis, cols: Axis, groups: int, per_group: int, out_channels: int
-) -> tuple[str, ...]:
-    """The algorithms that accept a problem, the one that is taken first.
+    result: str,
+    depthwise: bool,
+    rows: Axis,
+    cols: Axis,
+    groups: int,
+    per_group: int,
+    out_channels: int,
+    data_format: str,
+) -> tuple[tuple[str, ...], ...]:
+    """The algorithms that accept a problem, the one that is taken first, for each storage code.
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
     belong to a group of a dense op, `out_channels` output channels to all groups together.
     """
     outputs = out_channels // max(groups, 1)
-    if depthwise or (groups > 1 and per_group == 1):
-        return ("depthwise",) if outputs <= MOST_MULTIPLIERS else ("conv",)
+    if not depthwise and (groups == 1 or per_group > 1):
+        return (_dense(result, rows, cols, per_group, outputs),) * len(ITEM_SIZES)
+    if outputs > MOST_MULTIPLIERS:
+        return (("conv",),) * len(ITEM_SIZES)
+    able = outputs == 1 and data_format == "NHWC" and _known_taps(result, cols)
+    return tuple(
+        ("inplace", "depthwise") if able and _fits_vectors(groups, cols.dilation, size) else ("depthwise",)
+        for size in ITEM_SIZES
+    )
+
+
+def _dense(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> tuple[str, ...]:
+    """The algorithms for several channels a group."""
     stem = ("stem",) if _stem(result, rows, cols, per_group, outputs) else ()
     if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
         return (*stem, "conv")
@@ -95,6 +131,20 @@ def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> 
     height, width = ((axis.taps - 1) * axis.dilation // axis.stride + 2 for axis in (rows, cols))
     fits = height * summed * (width + 8 * 16 + 16) <= MOST_STEM_SCRATCH
     return channels <= MOST_STEM_CHANNELS and columns >= LEAST_STEM_COLUMNS and fits
+
+
+def _known_taps(result: str, cols: Axis) -> bool:
+    """Whether the register tiles of `inplace` have so many taps in a row, for each lane of columns."""
+    step = cols.stride // gcd(cols.stride, cols.dilation)
+    if result != "input":
+        return cols.taps in TILE_TAPS.get(step, ())
+    return all(-(-(cols.taps - phase) // step) in TILE_TAPS[1] for phase in range(min(step, cols.taps)))
+
+
+def _fits_vectors(channels: int, dilation: int, item_size: int) -> bool:
+    """Whether a pixel's channels fill a vector of any level, and the pixels that a tile reads fit side by side into a cache."""
+    pixel = channels * item_size
+    return item_size >= LEAST_SIZE and pixel >= WIDEST_VECTOR and pixel * dilation % CROWDED != 0
 
 
 def stem_of(algorithm: str, work: str, storage: int) -> str:

@@ -157,7 +157,9 @@ def plan(
         scatters=kind.scatters,
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
-        algorithms=algorithms(kind.result, kind.depthwise, rows, cols, groups, filter_shape[2], out_channels),
+        algorithms=algorithms(
+            kind.result, kind.depthwise, rows, cols, groups, filter_shape[2], out_channels, data_format
+        ),
         filter_format=filter_format,
     )
 

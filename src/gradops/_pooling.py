@@ -43,9 +43,8 @@ class Plan:
     kernel: str
     packed: bytes
 
-    @property
-    def algorithms(self) -> tuple[str, ...]:
-        """There is one."""
+    def accepting(self, storage: int) -> tuple[str, ...]:
+        """There is one algorithm, whatever the storage."""
         return ("pool",)
 
     @property

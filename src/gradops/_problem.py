@@ -106,14 +106,18 @@ class Plan:
     zero: bool
     scatters: bool
     work: str
-    algorithms: tuple[str, ...]
+    algorithms: tuple[tuple[str, ...], ...]
     filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
     @property
     def exact(self) -> str:
         """The algorithm that also computes unpadded problems, and mixes no neighbours."""
-        return "conv" if "conv" in self.algorithms else "depthwise"
+        return "conv" if "conv" in self.algorithms[0] else "depthwise"
+
+    def accepting(self, storage: int) -> tuple[str, ...]:
+        """The algorithms that accept the problem with arrays of a storage code, the one that is taken first."""
+        return self.algorithms[storage]
 
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""
@@ -142,6 +146,8 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     in_group, out_group = view.input[layout.c] // plan.groups, out_channels // plan.groups
     row_lanes = _row_lanes(view.rows, plan.scatters, algorithm)
     col_lanes = _col_lanes(view.cols, plan.scatters, algorithm)
+    if algorithm == "inplace":
+        col_lanes = reached(col_lanes, src[layout.w])
     if unpadded:
         row_lanes = without_padding(row_lanes, src[layout.h])
         col_lanes = without_padding(col_lanes, src[layout.w])
@@ -234,14 +240,14 @@ def _count(lanes: list[Lane]) -> int:
 
 
 def _row_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
-    """Lanes of rows. Where source rows are kept for several taps, as in a ring or a tile, the taps must be neighbours."""
-    return (gradient_lanes if scatters else forward_lanes)(axis, algorithm in ("depthwise", "winograd"))
+    """Lanes of rows. Where source rows serve several taps, as in a ring or a tile, the taps must be neighbours."""
+    return (gradient_lanes if scatters else forward_lanes)(axis, algorithm in ("depthwise", "inplace", "winograd"))
 
 
 def _col_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of columns. The depthwise kernels load them as lines, and split those that would get too long."""
     make = gradient_lanes if scatters else forward_lanes
-    whole = make(axis, algorithm == "winograd")
+    whole = make(axis, algorithm in ("inplace", "winograd"))
     if algorithm == "depthwise" and any((lane.taps - 1) * lane.tap_step >= WIDEST_LINE for lane in whole):
         return make(axis, True)
     return whole
@@ -277,6 +283,19 @@ def gradient_lanes(axis: Axis, split: bool) -> list[Lane]:
             for r in range(min(period, count))
         ]
     return lanes
+
+
+def reached(lanes: list[Lane], size: int) -> list[Lane]:
+    """The same lanes without the pixels none of whose taps lies inside a source of `size`."""
+    kept = []
+    for lane in lanes:
+        step = lane.src_unit * lane.z_step
+        first = max(0, -((lane.src_start + lane.src_unit * lane.tap_step * (lane.taps - 1)) // step))
+        end = min(lane.count, (size - 1 - lane.src_start) // step + 1)
+        if first < end:
+            out_start, src_start = lane.out_start + lane.out_step * first, lane.src_start + step * first
+            kept.append(lane._replace(count=end - first, out_start=out_start, src_start=src_start))
+    return kept
 
 
 def without_padding(lanes: list[Lane], size: int) -> list[Lane]:

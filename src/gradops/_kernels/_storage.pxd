@@ -11,6 +11,7 @@ cdef extern from "kernels.h" nogil:
     const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE
     vec load(const real *p)
     vec load_once(const real *p)
+    const real *unknown(const real *p)
     void store(real *p, vec v)
     vec zero()
     vec multiply_add(real a, vec b, vec sum)

@@ -63,6 +63,14 @@ static inline vec load_once(const real *p) {
     return v;
 }
 
+/* p, of which the compiler knows nothing: so that it adds offsets when they are needed instead of keeping the sums in memory. */
+static inline const real *unknown(const real *p) {
+#if defined(__GNUC__)
+    __asm__("" : "+r"(p));
+#endif
+    return p;
+}
+
 /* dst[c dst_ld + r] = src[r src_ld + c] for r, c < VL. First the 16-byte lanes of each group of LANE rows are transposed by interleaving
  * elements, then the lanes of rows that are LANE apart by parting even from odd ones: shuffles within lanes and of lanes are the cheapest. */
 enum { LANE = 16 / sizeof(real), LANES = VL / LANE };

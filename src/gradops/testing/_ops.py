@@ -139,7 +139,7 @@ _OPERANDS = {
 def _convolution(name: str, raw_name: str, kind: str, sizes: str) -> Op:
     work = "reduce" if sizes == "filter_sizes" else "gather"
     dense = ("conv", "winograd") if work == "reduce" else ("conv", "winograd", "stem")
-    algorithms = ("depthwise",) if kind == "depthwise" else dense
+    algorithms = ("inplace", "depthwise") if kind == "depthwise" else dense
     return Op(
         name=name,
         raw_name=raw_name,

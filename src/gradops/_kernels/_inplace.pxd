@@ -1,27 +1,52 @@
 # cython: language_level=3, cdivision=True
-"""What the depthwise kernels share that read images where they lie: which rows and columns of a tile are inside, and how far a tile walks."""
+"""What the depthwise kernels share that read images where they lie: the tiles of a strip, and which of its rows and columns are inside."""
 from libc.stdint cimport int64_t
 from _problem cimport Lane, Problem, row_lanes, divide_up, larger, smaller
-from _storage cimport real, VL
+from _storage cimport real, LINE, VL
 
 cdef enum:
-    TAPS = 7                                            # of a row of the filter, at most (MOST_TAPS of gradops._algorithms)
+    TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
     PIXELS = 8                                          # of a register tile, at most
     ROWS = 8                                            # of a strip, at most: neighbouring rows share what they read while it is in the first cache
-    AHEAD = 256 << 10                                   # bytes of a strip whose like is fetched ahead, about
     NEAR = 16 << 20                                     # bytes of images that are likely to be found in a cache
+    NEAR_IMAGE = 2 << 20                                # bytes of an image that is likely to be found in the next one
+    AHEAD = 192 << 10                                   # bytes of a strip whose like is fetched ahead, about
 
 
-cdef struct Walk:                                       # some rows of a lane of rows, and a lane of columns
+cdef struct Walk:                                       # down some rows of a lane of rows, by a tile of a lane of columns
     int64_t rows, y                                     # the first one's first tap reads row y
     int64_t step, unit, taps                            # from row to row, from tap to tap, how many
     int64_t fresh                                       # rows of src that a row reads and the one before did not, about
     int64_t limit                                       # rows of src
     int64_t src_y, src_x, dst_y, dst_x                  # distances of rows of src, columns of src, rows and pixels of dst
     int64_t filter_row, filter_col
-    int64_t src_ahead, dst_ahead                        # to what the next strip reads and writes
-    bint far                                            # whether to fetch that
+    int64_t src, dst                                    # the tile's first pixel: its first column in row 0 of src, and dst
+    int64_t low, high                                   # the columns that lie inside the image
+    int64_t skip                                        # pixels that the tile before has
+    int64_t src_ahead, dst_ahead                        # to the next strip
+    bint far, fetch                                     # whether to fetch that at all, and for the vector at hand
     const real *zeros
+
+
+cdef inline int64_t image_size(const Problem *g) noexcept nogil:
+    """Bytes of one image of src and dst."""
+    return g.groups * (g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * <int64_t> sizeof(real)
+
+
+cdef inline bint is_far(const Problem *g) noexcept nogil:
+    """Whether what the next strip reads and writes has to be fetched: that costs 5 to 10 % where it lies in a cache anyway."""
+    cdef int64_t image = image_size(g)
+    return image > NEAR_IMAGE or g.images * image > NEAR
+
+
+cdef inline int64_t rows_of_strip(const Problem *g) noexcept nogil:
+    """Rows of a lane that a tile walks down: few enough for what is fetched for the next strip to stay in the second cache until then."""
+    return larger(smaller(AHEAD * row_lanes(g)[0].count // image_size(g), ROWS), 1) if is_far(g) else ROWS
+
+
+cdef inline bint begins_line(int64_t v) noexcept nogil:
+    """Whether a vector is the first one of a cache line, about."""
+    return v % (LINE // (VL * <int64_t> sizeof(real))) == 0
 
 
 cdef inline int64_t first_channel(const Problem *g, int64_t v) noexcept nogil:
@@ -29,15 +54,35 @@ cdef inline int64_t first_channel(const Problem *g, int64_t v) noexcept nogil:
     return smaller(v * VL, g.groups - VL)
 
 
-cdef inline bint is_far(const Problem *g) noexcept nogil:
-    return g.images * g.groups * (g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * <int64_t> sizeof(real) > NEAR
+cdef inline Walk walk_down(const Problem *g, const Lane *row, int64_t t, int64_t rows, const real *zeros) noexcept nogil:
+    """Rows t.. of a lane. The filter is [tap row][tap column][VL]."""
+    cdef Walk s
+    s.rows, s.step, s.unit, s.taps, s.limit = rows, row.src_unit * row.z_step, row.src_unit, row.taps, g.src_rows
+    s.y, s.fresh = row.src_start + s.step * t, row.z_step
+    s.src_y, s.dst_y = g.src_y, row.out_step * g.dst_y
+    s.filter_row = row.filter_step * g.filter_cols * VL
+    s.far, s.zeros = is_far(g), zeros
+    s.src_ahead, s.dst_ahead = rows * s.step * s.src_y, rows * s.dst_y
+    return s
 
 
-cdef inline int64_t rows_of_strip(const Problem *g) noexcept nogil:
-    """Rows of a lane that a tile walks down: few enough for what is fetched for the next strip to stay in the second cache until then."""
-    cdef int64_t steps = larger(smaller(row_lanes(g)[0].count, g.dst_rows), 1)
-    cdef int64_t size = (g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * g.groups // steps * <int64_t> sizeof(real)
-    return larger(smaller(AHEAD // larger(size, 1), ROWS), 1) if is_far(g) else ROWS
+cdef inline int64_t tile_pixels(const Lane *col, int64_t most) noexcept nogil:
+    """Pixels of the register tiles that cover a lane of columns: 8, 7, 4, 2 or 1."""
+    cdef int64_t count = col.count
+    if col.z_step == 1 and count >= 7 and most == PIXELS:
+        return 8 if count >= 8 and divide_up(count, 8) * 8 <= divide_up(count, 7) * 7 else 7
+    return 4 if count >= 4 else 2 if count >= 2 else 1
+
+
+cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t size, int64_t i) noexcept nogil:
+    """At tile i of a lane of columns, in rows t.. of image n. The last tile begins early enough to be full."""
+    cdef int64_t last = col.count - size, q = smaller(i * size, last), step = col.src_unit * col.z_step, x = col.src_start + step * q
+    s.src_x, s.dst_x, s.filter_col = col.src_unit * g.src_x, col.out_step * g.dst_x, col.filter_step * VL
+    s.src = n * g.src_n + x * g.src_x
+    s.dst = n * g.dst_n + (row.out_start + row.out_step * t) * g.dst_y + (col.out_start + col.out_step * q) * g.dst_x
+    s.low = divide_up(-x, col.src_unit) if x < 0 else 0
+    s.high = divide_up(g.src_cols - x, col.src_unit)
+    s.skip = i * size - q
 
 
 cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *end) noexcept nogil:
@@ -50,17 +95,3 @@ cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *
     while y >= s.limit and end[0] > begin[0]:
         end[0] -= 1
         y -= s.unit
-
-
-cdef inline void columns_inside(const Problem *g, const Lane *col, int64_t x, int64_t *low, int64_t *high) noexcept nogil:
-    """The columns low <= c < high of a tile whose column x + c unit lies inside the image, x being that of the first pixel's first tap."""
-    low[0] = divide_up(-x, col.src_unit) if x < 0 else 0
-    high[0] = divide_up(g.src_cols - x, col.src_unit)
-
-
-cdef inline int64_t tile_pixels(const Lane *col, int64_t most) noexcept nogil:
-    """Pixels of the register tiles that cover a lane of columns: 8, 7, 4, 2 or 1. The last tile begins early enough to be full."""
-    cdef int64_t count = col.count
-    if col.z_step == 1 and count >= 7 and most == PIXELS:
-        return 8 if count >= 8 and divide_up(count, 8) * 8 <= divide_up(count, 7) * 7 else 7
-    return 4 if count >= 4 else 2 if count >= 2 else 1

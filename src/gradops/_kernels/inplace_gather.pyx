@@ -11,7 +11,7 @@ empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, an
 from cython.parallel cimport prange
 from libc.stdint cimport int64_t
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, Walk, columns_inside, first_channel, rows_of_strip, is_far, taps_inside, tile_pixels
+from _inplace cimport TAPS, PIXELS, Walk, aim, begins_line, first_channel, rows_of_strip, taps_inside, tile_pixels, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, load, load_once, prefetch_soon, prefetch_to_write, store, widen_block, zero
@@ -52,9 +52,8 @@ cdef bint pack_filter(const Gather *w) noexcept nogil:
     return all_finite(w.filter_panels, w.vectors * taps * VL)
 
 
-cdef inline void walk_ukr(int pixels, int taps, int step, const Walk *s, const real *src, const real *filter, real *dst, int64_t low, int64_t high) noexcept nogil:
-    """dst[r, q] = sum_(i, j) src[r + i, q step + j] filter[i, j] for all rows of the strip and q < pixels, one vector each; columns from low to high
-    lie inside the image.
+cdef inline void walk_ukr(int pixels, int taps, int step, const Walk *s, const real *src, const real *filter, real *dst) noexcept nogil:
+    """dst[r, q] = sum_(i, j) src[r + i, q step + j] filter[i, j] for all rows of the strip and q < pixels, one vector each.
 
     *Assumes:* pixels, taps and step are compile-time constants of the caller.
     """
@@ -64,17 +63,18 @@ cdef inline void walk_ukr(int pixels, int taps, int step, const Walk *s, const r
     cdef const real *x
     cdef const real *column
     cdef const real *weights
-    cdef int64_t y = s.y, begin, end, _r, i
+    cdef int64_t y = s.y, low = s.low, high = s.high, begin, end, _r, i
     cdef int c, j, k, q
     for _r in range(s.rows):
         for q in range(pixels):
             acc[q] = zero()
-        if s.far:
+        if s.fetch:
             for q in range(pixels):
                 prefetch_to_write(dst + s.dst_ahead + q * s.dst_x)
             for i in range(s.fresh):
+                x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
                 for q in range(pixels * step):
-                    prefetch_soon(src + (y + i * s.unit) * s.src_y + s.src_ahead + q * s.src_x)
+                    prefetch_soon(x + q * s.src_x)
         taps_inside(s, y, &begin, &end)
         for i in range(begin, end):
             x = src + (y + i * s.unit) * s.src_y
@@ -96,68 +96,49 @@ cdef inline void walk_ukr(int pixels, int taps, int step, const Walk *s, const r
         y += s.step
 
 
-cdef inline void walk_tile(int pixels, int taps, int step, const Walk *s, const real *src, const real *filter, real *dst, int64_t low, int64_t high) noexcept nogil:
-    """walk_ukr for any pixels <= PIXELS, half as many for step 2."""
-    if step == 1 and pixels == 8: walk_ukr(8, taps, step, s, src, filter, dst, low, high)
-    elif step == 1 and pixels == 7: walk_ukr(7, taps, step, s, src, filter, dst, low, high)
-    elif pixels == 4: walk_ukr(4, taps, step, s, src, filter, dst, low, high)
-    elif pixels == 2: walk_ukr(2, taps, step, s, src, filter, dst, low, high)
-    elif pixels == 1: walk_ukr(1, taps, step, s, src, filter, dst, low, high)
+cdef inline void walk_tile(int pixels, int taps, int step, const Walk *s, const real *src, const real *filter, real *dst) noexcept nogil:
+    """walk_ukr for the pixels of `tile_pixels`."""
+    if step == 1 and pixels == 8: walk_ukr(8, taps, step, s, src, filter, dst)
+    elif step == 1 and pixels == 7: walk_ukr(7, taps, step, s, src, filter, dst)
+    elif pixels == 4: walk_ukr(4, taps, step, s, src, filter, dst)
+    elif pixels == 2: walk_ukr(2, taps, step, s, src, filter, dst)
+    elif pixels == 1: walk_ukr(1, taps, step, s, src, filter, dst)
 
 
-cdef inline void walk_taps(int taps, int step, int pixels, const Walk *s, const real *src, const real *filter, real *dst, int64_t low, int64_t high) noexcept nogil:
-    """walk_tile for any taps <= TAPS."""
-    if taps == 3: walk_tile(pixels, 3, step, s, src, filter, dst, low, high)
-    elif taps == 1: walk_tile(pixels, 1, step, s, src, filter, dst, low, high)
-    elif taps == 2: walk_tile(pixels, 2, step, s, src, filter, dst, low, high)
-    elif taps == 4: walk_tile(pixels, 4, step, s, src, filter, dst, low, high)
-    elif taps == 5: walk_tile(pixels, 5, step, s, src, filter, dst, low, high)
-    elif taps == 7: walk_tile(pixels, 7, step, s, src, filter, dst, low, high)
+cdef inline void walk_taps(int taps, int step, int pixels, const Walk *s, const real *src, const real *filter, real *dst) noexcept nogil:
+    """walk_tile for the taps that there are for a step."""
+    if taps == 3: walk_tile(pixels, 3, step, s, src, filter, dst)
+    elif taps == 5: walk_tile(pixels, 5, step, s, src, filter, dst)
+    elif taps == 7: walk_tile(pixels, 7, step, s, src, filter, dst)
+    elif step == 1 and taps == 1: walk_tile(pixels, 1, step, s, src, filter, dst)
+    elif step == 1 and taps == 2: walk_tile(pixels, 2, step, s, src, filter, dst)
+    elif step == 1 and taps == 4: walk_tile(pixels, 4, step, s, src, filter, dst)
 
 
-cdef void gather_strip(const Gather *w, const Walk *s, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t first, int64_t end) noexcept nogil:
+cdef void gather_strip(const Gather *w, Walk *s, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t first, int64_t end) noexcept nogil:
     """Vectors first.. of all pixels of a strip's rows, of one lane of columns."""
     cdef const Problem *g = w.g
-    cdef int64_t size = tile_pixels(col, PIXELS if MR > 6 or col.taps < 7 else 4), tiles = divide_up(col.count, size), i, q, v, x, low, high, c
-    cdef int64_t panel = g.filter_rows * g.filter_cols * VL
-    cdef const real *src
+    cdef int64_t size = tile_pixels(col, PIXELS if MR > 6 or col.taps < 7 else 4), panel = g.filter_rows * g.filter_cols * VL, i, v, c
     cdef const real *filter = w.filter_panels + (row.filter_start * g.filter_cols + col.filter_start) * VL
-    cdef real *dst
-    cdef int pixels = <int> size
-    for i in range(tiles):
-        q = smaller(i * size, col.count - size)
-        x = col.src_start + col.src_unit * col.z_step * q
-        columns_inside(g, col, x, &low, &high)
-        src = w.src + n * g.src_n + x * g.src_x
-        dst = w.dst + n * g.dst_n + (row.out_start + row.out_step * t) * g.dst_y + (col.out_start + col.out_step * q) * g.dst_x
+    for i in range(divide_up(col.count, size)):
+        aim(s, g, row, col, n, t, size, i)
         for v in range(first, end):
-            c = first_channel(w.g, v)
+            c = first_channel(g, v)
+            s.fetch = s.far and begins_line(v)
             if col.z_step == 1:
-                walk_taps(<int> col.taps, 1, pixels, s, src + c, filter + v * panel, dst + c, low, high)
+                walk_taps(<int> col.taps, 1, <int> size, s, w.src + s.src + c, filter + v * panel, w.dst + s.dst + c)
             else:
-                walk_taps(<int> col.taps, 2, pixels, s, src + c, filter + v * panel, dst + c, low, high)
+                walk_taps(<int> col.taps, 2, <int> size, s, w.src + s.src + c, filter + v * panel, w.dst + s.dst + c)
 
 
 cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end) noexcept nogil:
     """A strip of a row lane, all lanes of columns."""
-    cdef const Problem *g = w.g
-    cdef int64_t stride = row.src_unit * row.z_step, j
     cdef real[VL] zeros
-    cdef const Lane *col
-    cdef Walk s
+    cdef Walk s = walk_down(w.g, row, t, rows, zeros)
+    cdef int64_t j
     store(zeros, zero())
-    s.zeros = zeros
-    s.rows, s.y, s.step, s.unit, s.taps, s.limit = rows, row.src_start + stride * t, stride, row.src_unit, row.taps, g.src_rows
-    s.fresh = row.z_step
-    s.src_y, s.dst_y = g.src_y, row.out_step * g.dst_y
-    s.filter_row = row.filter_step * g.filter_cols * VL
-    s.far = is_far(g)
-    s.src_ahead, s.dst_ahead = (row.src_unit * (row.taps - 1) + stride * rows) * g.src_y, rows * s.dst_y
-    for j in range(g.col_lanes):
-        col = col_lanes(g) + j
-        s.src_x, s.dst_x = col.src_unit * g.src_x, col.out_step * g.dst_x
-        s.filter_col = col.filter_step * VL
-        gather_strip(w, &s, row, col, n, t, first, end)
+    for j in range(w.g.col_lanes):
+        gather_strip(w, &s, row, col_lanes(w.g) + j, n, t, first, end)
 
 
 cdef void gather_block(const Gather *w, int64_t index) noexcept nogil:

@@ -12,7 +12,7 @@ the image.
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, Walk, columns_inside, first_channel, rows_of_strip, is_far, taps_inside, tile_pixels
+from _inplace cimport PIXELS, Walk, aim, begins_line, first_channel, rows_of_strip, taps_inside, tile_pixels, walk_down
 from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -59,9 +59,9 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.blocks = smaller(divide_up(BLOCKS, w.spans), divide_up(w.vectors, LEAST_VECTORS))
 
 
-cdef inline void walk_ukr(int rows, int taps, int pixels, int step, const Walk *s, int64_t tap_row, const real *src, const real *dy, int64_t skip, int64_t low, int64_t high, real *sums) noexcept nogil:
-    """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all rows of the strip and skip <= q < pixels, one vector each; i < rows counts from
-    tap_row; columns from low to high lie inside the image.
+cdef inline void walk_ukr(int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const real *src, const real *dy, real *sums) noexcept nogil:
+    """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all rows of the strip and s.skip <= q < pixels, one vector each; i < rows counts
+    from `first`.
 
     *Assumes:* rows, taps, pixels and step are compile-time constants of the caller.
     """
@@ -70,24 +70,25 @@ cdef inline void walk_ukr(int rows, int taps, int pixels, int step, const Walk *
     cdef vec v
     cdef const real *x
     cdef const real *column
-    cdef int64_t y = s.y, begin, end, _r
+    cdef int64_t y = s.y, low = s.low, high = s.high, begin, end, _r
     cdef int c, i, j, k, q
     for i in range(rows):
         for j in range(taps):
-            acc[i * taps + j] = load(sums + ((tap_row + i) * s.filter_row + j * s.filter_col))
+            acc[i * taps + j] = load(sums + ((first + i) * s.filter_row + j * s.filter_col))
     for _r in range(s.rows):
-        if s.far:
+        if s.fetch:
             for q in range(pixels):
                 prefetch_soon(dy + s.dst_ahead + q * s.dst_x)
             for i in range(s.fresh):
+                x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
                 for q in range(pixels * step):
-                    prefetch_soon(src + (y + i * s.unit) * s.src_y + s.src_ahead + q * s.src_x)
+                    prefetch_soon(x + q * s.src_x)
         taps_inside(s, y, &begin, &end)
         for q in range(pixels):
-            d[q] = load_once(s.zeros if q < pixels - 1 and q < skip else dy + q * s.dst_x)
+            d[q] = load(s.zeros if q < pixels - 1 and q < s.skip else dy + q * s.dst_x)
         for i in range(rows):
-            if begin <= tap_row + i < end:
-                x = unknown(src + (y + (tap_row + i) * s.unit) * s.src_y)
+            if begin <= first + i < end:
+                x = unknown(src + (y + (first + i) * s.unit) * s.src_y)
                 for c in range((pixels - 1) * step + taps):
                     column = x + c * s.src_x
                     if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
@@ -101,97 +102,76 @@ cdef inline void walk_ukr(int rows, int taps, int pixels, int step, const Walk *
         y += s.step
     for i in range(rows):
         for j in range(taps):
-            store(sums + ((tap_row + i) * s.filter_row + j * s.filter_col), acc[i * taps + j])
+            store(sums + ((first + i) * s.filter_row + j * s.filter_col), acc[i * taps + j])
 
 
-cdef inline void walk_tile(int rows, int taps, int step, int pixels, const Walk *s, int64_t tap_row, const real *src, const real *dy, int64_t skip, int64_t low, int64_t high, real *sums) noexcept nogil:
+cdef inline void walk_tile(int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const real *src, const real *dy, real *sums) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and pixels == 8: walk_ukr(rows, taps, 8, step, s, tap_row, src, dy, skip, low, high, sums)
-    elif step == 1 and pixels == 7: walk_ukr(rows, taps, 7, step, s, tap_row, src, dy, skip, low, high, sums)
-    elif pixels == 4: walk_ukr(rows, taps, 4, step, s, tap_row, src, dy, skip, low, high, sums)
-    elif pixels == 2: walk_ukr(rows, taps, 2, step, s, tap_row, src, dy, skip, low, high, sums)
-    elif pixels == 1: walk_ukr(rows, taps, 1, step, s, tap_row, src, dy, skip, low, high, sums)
+    if step == 1 and pixels == 8: walk_ukr(rows, taps, 8, step, s, first, src, dy, sums)
+    elif step == 1 and pixels == 7: walk_ukr(rows, taps, 7, step, s, first, src, dy, sums)
+    elif pixels == 4: walk_ukr(rows, taps, 4, step, s, first, src, dy, sums)
+    elif pixels == 2: walk_ukr(rows, taps, 2, step, s, first, src, dy, sums)
+    elif pixels == 1: walk_ukr(rows, taps, 1, step, s, first, src, dy, sums)
 
 
-cdef inline void walk_taps(int rows, int taps, int step, int pixels, const Walk *s, int64_t tap_row, const real *src, const real *dy, int64_t skip, int64_t low, int64_t high, real *sums) noexcept nogil:
-    """walk_tile for the taps of `rows_of_tile`."""
-    if rows == 3: walk_tile(3, 3, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
-    elif rows == 2 and taps == 5: walk_tile(2, 5, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
-    elif rows == 2: walk_tile(2, 7, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
-    elif taps == 1: walk_tile(1, 1, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
-    elif taps == 2: walk_tile(1, 2, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
-    elif taps == 3: walk_tile(1, 3, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
-    elif taps == 4: walk_tile(1, 4, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
-    elif taps == 5: walk_tile(1, 5, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
-    elif taps == 7: walk_tile(1, 7, step, pixels, s, tap_row, src, dy, skip, low, high, sums)
+cdef inline void walk_taps(int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const real *src, const real *dy, real *sums) noexcept nogil:
+    """walk_tile for the rows of `rows_of_tile` and the taps that there are for a step."""
+    if rows == 3: walk_tile(3, 3, step, pixels, s, first, src, dy, sums)
+    elif rows == 2 and taps == 5: walk_tile(2, 5, step, pixels, s, first, src, dy, sums)
+    elif rows == 2: walk_tile(2, 7, step, pixels, s, first, src, dy, sums)
+    elif taps == 3: walk_tile(1, 3, step, pixels, s, first, src, dy, sums)
+    elif taps == 5: walk_tile(1, 5, step, pixels, s, first, src, dy, sums)
+    elif taps == 7: walk_tile(1, 7, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 1: walk_tile(1, 1, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 2: walk_tile(1, 2, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 4: walk_tile(1, 4, step, pixels, s, first, src, dy, sums)
 
 
 cdef inline int rows_of_tile(int64_t taps, int64_t left) noexcept nogil:
-    """Rows of taps whose sums fit into registers together, of those that are left: enough for an addition to end before the next one to its sum."""
+    """Rows of taps, of those that are left, whose sums fit into registers: enough for an addition to end before the next one to its sum."""
     if taps == 3 and left == 3:
         return 3
     return 2 if (taps == 5 or taps == 7) and left > 1 and MR > 6 else 1
 
 
-cdef void reduce_tile(const Reduce *w, Walk *s, const Lane *col, int pixels, const real *src, const real *dy, int64_t skip, int64_t low, int64_t high, real *sums) noexcept nogil:
+cdef void reduce_tile(const Reduce *w, Walk *s, const Lane *col, int pixels, int64_t c, real *sums) noexcept nogil:
     """Adds a vector of a tile to all taps."""
-    cdef bint far = s.far
-    cdef int64_t row = 0
+    cdef const real *src = w.x + s.src + c
+    cdef const real *dy = w.dy + s.dst + c
+    cdef int64_t first = 0
     cdef int rows
-    while row < s.taps:
-        rows = rows_of_tile(col.taps, s.taps - row)
+    while first < s.taps:
+        rows = rows_of_tile(col.taps, s.taps - first)
         if col.z_step == 1:
-            walk_taps(rows, <int> col.taps, 1, pixels, s, row, src, dy, skip, low, high, sums)
+            walk_taps(rows, <int> col.taps, 1, pixels, s, first, src, dy, sums)
         else:
-            walk_taps(rows, <int> col.taps, 2, pixels, s, row, src, dy, skip, low, high, sums)
-        row += rows
-        s.far = False
-    s.far = far
-
-
-cdef void reduce_strip(const Reduce *w, Walk *s, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t first, int64_t end, real *sums) noexcept nogil:
-    """Adds a strip's rows, of one lane of columns, to the sums [vector][tap][VL] of vectors first.."""
-    cdef const Problem *g = w.g
-    cdef int64_t size = tile_pixels(col, PIXELS if MR > 6 else 4), tiles = divide_up(col.count, size), i, q, v, x, low, high, c
-    cdef const real *src
-    cdef const real *dy
-    for i in range(tiles):
-        q = smaller(i * size, col.count - size)
-        x = col.src_start + col.src_unit * col.z_step * q
-        columns_inside(g, col, x, &low, &high)
-        src = w.x + n * g.src_n + x * g.src_x
-        dy = w.dy + n * g.dst_n + (row.out_start + row.out_step * t) * g.dst_y + (col.out_start + col.out_step * q) * g.dst_x
-        for v in range(first, end):
-            c = first_channel(g, v)
-            reduce_tile(w, s, col, <int> size, src + c, dy + c, i * size - q, low, high, sums + (v - first) * w.taps * VL)
+            walk_taps(rows, <int> col.taps, 2, pixels, s, first, src, dy, sums)
+        first += rows
+        s.fetch = False
 
 
 cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums) noexcept nogil:
-    """A strip of a row lane, all lanes of columns."""
+    """Adds a strip of a row lane, all lanes of columns, to the sums [vector][tap][VL] of vectors first.."""
     cdef const Problem *g = w.g
-    cdef int64_t stride = row.src_unit * row.z_step, j
     cdef real[VL] zeros
+    cdef Walk s = walk_down(g, row, t, rows, zeros)
     cdef const Lane *col
-    cdef Walk s
+    cdef int64_t size, i, j, v
     store(zeros, zero())
-    s.zeros = zeros
-    s.rows, s.y, s.step, s.unit, s.taps, s.limit = rows, row.src_start + stride * t, stride, row.src_unit, row.taps, g.src_rows
-    s.fresh = row.z_step
-    s.src_y, s.dst_y = g.src_y, row.out_step * g.dst_y
-    s.filter_row, s.filter_col = g.filter_cols * VL, VL
-    s.far = is_far(g)
-    s.src_ahead, s.dst_ahead = (row.src_unit * (row.taps - 1) + stride * rows) * g.src_y, rows * s.dst_y
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        s.src_x, s.dst_x = col.src_unit * g.src_x, col.out_step * g.dst_x
-        reduce_strip(w, &s, row, col, n, t, first, end, sums)
+        size = tile_pixels(col, PIXELS)
+        for i in range(divide_up(col.count, size)):
+            aim(&s, g, row, col, n, t, size, i)
+            for v in range(first, end):
+                s.fetch = s.far and begins_line(v)
+                reduce_tile(w, &s, col, <int> size, first_channel(g, v), sums + (v - first) * w.taps * VL)
 
 
 cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums) noexcept nogil:
     """Adds one part of the rows of one image, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t n = index // w.parts, t = part(w.count, index % w.parts, w.parts), last = part(w.count, index % w.parts + 1, w.parts)
-    cdef int64_t most = rows_of_strip(g), i, rows
+    cdef int64_t n = index // w.parts, t = part(w.count, index % w.parts, w.parts), last = part(w.count, index % w.parts + 1, w.parts), most = rows_of_strip(g), i, rows
     while t < last:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)

@@ -60,7 +60,7 @@ BENCH_MAY_IMPORT = {
     "problems": {"numpy", "testing"},
     "suites": {"problems"},
     "roof": {"numpy", "_dispatch", "_threads"},
-    "runner": {"numpy", "testing", "problems", "roof"},
+    "runner": {"numpy", "_arrays", "testing", "problems", "roof"},
     "peers": {"numpy", "testing", "runner", "torch", "tensorflow", "jax"},
     "text": set(),
     "table": {"rich", "runner", "text"},

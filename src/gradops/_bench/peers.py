@@ -102,7 +102,7 @@ class _Torch:
             tensor = self.torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(self.torch.bfloat16)
         else:
             tensor = self.torch.from_numpy(np.ascontiguousarray(array))
-        return tensor.contiguous(memory_format=self.memory)
+        return tensor.clone(memory_format=self.memory)  # into memory of PyTorch's own, which is aligned
 
     def _restored(self, tensor: Any, back: Sequence[int], dtype: np.dtype) -> NDArray:
         tensor = (tensor.to_dense() if tensor.is_mkldnn else tensor).permute(*back).contiguous()

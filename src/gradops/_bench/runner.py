@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gradops._arrays import empty
 from gradops.testing import OPS, PoolProblem, Problem, dtype_named, forced, random_normal
 from gradops.testing._problems import Layout
 
@@ -320,7 +321,10 @@ def run(
 
 def _prepared(case: Case, peers: tuple[Peer, ...]) -> tuple[list[Contender], dict[str, str], float, int]:
     """The contenders that compute the case, why the others do not, and the error and the scratch of gradops."""
-    operands = random_normal(OPS[case.op].shapes(case.problem), dtype_named(case.dtype), seed=0)
+    operands = [
+        aligned(operand)
+        for operand in random_normal(OPS[case.op].shapes(case.problem), dtype_named(case.dtype), seed=0)
+    ]
     want = expected(case, operands)
     own = gradops_contender(case, operands)
     error = error_of(own.result(own.call()), want)
@@ -335,6 +339,13 @@ def _prepared(case: Case, peers: tuple[Peer, ...]) -> tuple[list[Contender], dic
         else:
             agreeing.append(contender)
     return agreeing, notes, error, scratch
+
+
+def aligned(array: NDArray) -> NDArray:
+    """A copy that starts on a 64-byte boundary, as results of gradops and tensors of the frameworks do; NumPy's own arrays need not."""
+    copied = empty(array.shape, array.dtype)
+    copied[...] = array
+    return copied
 
 
 def _tried(peer: Peer, case: Case, operands: Sequence[NDArray], want: NDArray) -> tuple[str, Contender | None]:

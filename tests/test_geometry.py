@@ -188,7 +188,7 @@ def test_packed_problem_is_as_long_as_it_says(op, data_format):
     filter_shape = (3, 2, 6, 2) if kind.depthwise else (3, 2, 3, 12)
     dy = None if kind.forward else output
     made = plan(op, image, filter_shape, dy, attributes((2, 3), "SAME", (), data_format, (1, 2)))
-    for algorithm in set().union(*made.algorithms):
+    for algorithm in made.algorithms:
         head, row_lanes, col_lanes = unpacked(made.problem(algorithm))
         assert len(made.problem(algorithm)) == 8 * (26 + 10 * (head.row_lanes + head.col_lanes))
     assert (len(row_lanes), len(col_lanes)) == (head.row_lanes, head.col_lanes)
@@ -241,9 +241,9 @@ def test_depthwise_lanes_of_columns_are_split_when_a_line_would_be_too_long():
 
 def test_grouped_convolution_with_one_channel_a_group_is_depthwise():
     given_ = attributes(1, "SAME", (), "NHWC", 1)
-    assert plan("conv2d", (1, 4, 4, 3), (3, 3, 1, 6), None, given_).algorithms == (("depthwise",),) * 4
-    assert plan("conv2d", (1, 4, 4, 1), (3, 3, 1, 6), None, given_).algorithms[0][0] == "conv"
-    assert plan("conv2d", (1, 4, 4, 6), (3, 3, 2, 6), None, given_).algorithms[0][0] == "conv"
+    assert plan("conv2d", (1, 4, 4, 3), (3, 3, 1, 6), None, given_).algorithms == ("depthwise",)
+    assert plan("conv2d", (1, 4, 4, 1), (3, 3, 1, 6), None, given_).algorithms[0] == "conv"
+    assert plan("conv2d", (1, 4, 4, 6), (3, 3, 2, 6), None, given_).algorithms[0] == "conv"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_grouped_convolution_with_one_channel_a_group_is_depthwise():
 def test_depthwise_kernels_take_any_channels_and_some_multipliers(channels, multiplier, first):
     given_ = attributes(1, "SAME", (), "NHWC", 1)
     made = plan("depthwise_conv2d_native", (1, 4, 4, channels), (3, 3, channels, multiplier), None, given_)
-    assert made.algorithms == ((first,),) * 4
+    assert made.algorithms[-1] == first
 
 
 def test_two_input_sizes_take_batch_and_channels_from_the_arrays():

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import CROWDED, WIDEST_VECTOR
+from gradops._algorithms import CROWDED, MOST_ROWS, MOST_STEP, WIDEST_VECTOR
 from gradops.testing import (
     OPS,
     Problem,
@@ -31,6 +31,7 @@ PROBLEMS = [
     Problem(n=1, h=7, w=5, c=33, m=1, r=9, s=3, strides=(1, 1), padding=(9, 0, 2, 2)),  # rows without a tap
     Problem(n=1, h=6, w=12, c=20, m=1, r=1, s=3, strides=(1, 1), padding=(0, 0, 6, 7)),  # columns without a tap
     Problem(n=1, h=15, w=16, c=16, m=1, r=2, s=2, strides=(4, 3)),  # columns that nothing reads
+    Problem(n=1, h=9, w=10, c=1024, m=1, r=3, s=3, padding="SAME"),  # pixels at a crowding distance
     Problem(n=40, h=3, w=3, c=16, m=1, r=3, s=3, padding="SAME"),  # more images than spans
     Problem(
         n=1, h=150, w=140, c=112, m=1, r=3, s=3, padding="SAME"
@@ -60,43 +61,48 @@ def test_all_cases_but_the_strides_of_three_are_accepted():
     assert len(CASES) == 3 * len(PROBLEMS) - 2
 
 
-def test_packed_rows_are_read_where_vectors_or_caches_ask_for_them():
-    def first(dtype="float32", **given):
-        return accepting(OPS_OF_KIND[0], Problem(h=9, w=9, m=1, padding="SAME", **given), dtype)[0]
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_packed_rows_are_read_where_vectors_taps_or_caches_ask_for_them(op):
+    def accepted(**given):
+        return accepting(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | given))
 
-    assert first(c=16) == first(c=8, dtype="float64") == first(c=CROWDED // 4 + 16) == "inplace"
-    assert first(c=15) == first(c=7, dtype="float64") == first(c=WIDEST_VECTOR, dtype="float16") == "depthwise"
-    assert first(c=CROWDED // 4) == first(c=CROWDED // 8, dtype="float64") == "depthwise"
-    assert first(c=CROWDED // 8, dilations=(1, 2)) == first(c=16, r=1, s=8) == first(c=16, layout="NCHW") == "depthwise"
+    assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
+    for given in {"c": WIDEST_VECTOR - 1}, {"layout": "NCHW"}, {"m": 2}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
+        assert accepted(**given) == ("depthwise",)
+    crowded = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
+    assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
+    assert (accepted(strides=(MOST_STEP + 1, 1)) == ("depthwise",)) == (op.sizes != "input_sizes")
 
 
 @every_case
 def test_small_integers_give_exact_results(op, problem, level):
     operands, expected = exact_case(op, problem)
-    for dtype in ("float32", "float64"):
-        got = inplace(op, problem, *(operand.astype(dtype) for operand in operands), num_threads=2)
+    for dtype in op.dtypes:
+        got = inplace(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands), num_threads=2)
         assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=few(problem))
 
 
 @every_case
 def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
-    for dtype in ("float32", "float64"):
+    for dtype in op.dtypes:
         operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
         got, expected = inplace(op, problem, *operands), op.expect(problem, *operands)
         assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=few(problem))
 
 
 @every_case
-def test_threads_do_not_change_a_bit(op, problem):
-    operands = random_normal(op.shapes(problem), np.float32, seed=9)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_threads_do_not_change_a_bit(op, problem, dtype):
+    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
     one, *others = (inplace(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
     for other in others:
-        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+        np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))
 
 
 @every_case
-def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
-    operands = random_normal(op.shapes(problem), np.float32, seed=3)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_nothing_is_read_beyond_the_last_element(op, problem, dtype, level, at_the_edge):
+    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
     moved = [at_the_edge(operand) for operand in operands]
     np.testing.assert_array_equal(inplace(op, problem, *moved), inplace(op, problem, *operands))
 
@@ -114,19 +120,19 @@ def test_every_width_and_number_of_taps(op, taps, stride, level):
 
 @given(
     op=st.sampled_from(OPS_OF_KIND),
-    sizes=st.tuples(st.integers(1, 9), st.integers(1, 30), st.integers(1, 40), st.integers(8, 70)),
+    sizes=st.tuples(st.integers(1, 9), st.integers(1, 30), st.integers(1, 40), st.integers(16, 70)),
     taps=st.tuples(st.integers(1, 9), st.integers(1, 7)),
     strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 0, 11)]),
-    dtype=st.sampled_from(["float32", "float64"]),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
 )
 def test_any_shape(op, sizes, taps, strides, dilations, padding, dtype):
     n, h, w, c = sizes
     problem = Problem(
         n=n, h=h, w=w, c=c, m=1, r=taps[0], s=taps[1], strides=strides, dilations=dilations, padding=padding
     )
-    assume(all(axis[1] > 0 for axis in problem.axes) and "inplace" in accepting(op, problem, dtype))
+    assume(all(axis[1] > 0 for axis in problem.axes) and "inplace" in accepting(op, problem))
     operands = random_integers(op.shapes(problem), np.float64, seed=h)
     expected = op.expect(problem, *operands)
     got = inplace(op, problem, *(operand.astype(dtype) for operand in operands))

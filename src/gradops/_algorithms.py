@@ -5,7 +5,7 @@
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
 `stem`                  vectors of pixels; few channels in the result, as the input gradient of a first layer has
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers
-`inplace`               the same stencil over images where they lie; vectors of channels, one filter for each, few taps
+`inplace`               the same over images where they lie; whole vectors of channels, one filter for each, few taps
 ======================  ==============================================================================
 
 `algorithms` chooses. ``GRADOPS_ALGORITHM`` names another one, which is then taken wherever it accepts the problem;
@@ -40,9 +40,6 @@ class Axis(Protocol):
 ALGORITHMS = ("conv", "winograd", "stem", "inplace", "depthwise")
 """All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
 
-ITEM_SIZES = (2, 2, 4, 8)
-"""Bytes of a number, by storage code."""
-
 MOST_MULTIPLIERS = 64
 """What the depthwise kernels hold in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
 
@@ -66,16 +63,25 @@ channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
 TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
 """Taps in a row that the register tiles of `inplace` have, by the step from pixel to pixel of what they read."""
 
-LEAST_SIZE = 4
-"""Bytes of the numbers that `inplace` reads: those that it computes with."""
+MOST_ROWS, MOST_STEP = 64, 4
+"""Rows of taps, and steps from row to row, that the window of `inplace` holds."""
 
-WIDEST_VECTOR = 64
-"""Bytes. `inplace` computes whole vectors of channels."""
+WIDEST_VECTOR = 16
+"""Channels. `inplace` computes whole vectors of them."""
 
-CROWDED = 2048
-"""Pixels at multiples of this distance, in bytes, share few sets of a cache, so that a tile of `inplace` would read most of them from the
-next one: 8 images of 14x14 with 512 channels take 0.35 ms packed and 0.38 to 0.60 where they lie, depending on where that is (Zen 4,
-gradient of the input, float32, 1 thread); with 576 channels 0.38 and 0.20."""
+CROWDED = 512
+"""Channels between pixels at multiples of this distance share few sets of a cache. Then `inplace` copies what a tile reads, which costs the
+gradient of the filter more than rows that are packed once (`depthwise` over `inplace`, float32, 1 and 2 threads of a Zen 4):
+
+======================  ====================  ====================  ==========
+8 images                gradient of filter    gradient of input     channels
+======================  ====================  ====================  ==========
+14x14                   0.81  0.85            1.24  1.22            512
+7x7                     1.04  1.06            1.23  1.23            1024
+28x28                   0.78  1.16            1.35  1.67            256
+14x14                   1.5   1.3             1.5   1.7             576
+======================  ====================  ====================  ==========
+"""
 
 MOST_STEM_CHANNELS = 8
 """Channels that a register tile of `stem` holds (CHANNELS of stem_gather.pyx)."""
@@ -96,22 +102,21 @@ def algorithms(
     per_group: int,
     out_channels: int,
     data_format: str,
-) -> tuple[tuple[str, ...], ...]:
-    """The algorithms that accept a problem, the one that is taken first, for each storage code.
+) -> tuple[str, ...]:
+    """The algorithms that accept a problem, the one that is taken first.
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
     belong to a group of a dense op, `out_channels` output channels to all groups together.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
-        return (_dense(result, rows, cols, per_group, outputs),) * len(ITEM_SIZES)
+        return _dense(result, rows, cols, per_group, outputs)
     if outputs > MOST_MULTIPLIERS:
-        return (("conv",),) * len(ITEM_SIZES)
-    able = outputs == 1 and data_format == "NHWC" and _known_taps(result, cols)
-    return tuple(
-        ("inplace", "depthwise") if able and _fits_vectors(groups, cols.dilation, size) else ("depthwise",)
-        for size in ITEM_SIZES
-    )
+        return ("conv",)
+    if data_format != "NHWC" or outputs != 1 or groups < WIDEST_VECTOR or not _inplace(result, rows, cols):
+        return ("depthwise",)
+    crowded = groups * cols.dilation % CROWDED == 0
+    return ("depthwise", "inplace") if result == "filter" and crowded else ("inplace", "depthwise")
 
 
 def _dense(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> tuple[str, ...]:
@@ -133,18 +138,13 @@ def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> 
     return channels <= MOST_STEM_CHANNELS and columns >= LEAST_STEM_COLUMNS and fits
 
 
-def _known_taps(result: str, cols: Axis) -> bool:
-    """Whether the register tiles of `inplace` have so many taps in a row, for each lane of columns."""
-    step = cols.stride // gcd(cols.stride, cols.dilation)
+def _inplace(result: str, rows: Axis, cols: Axis) -> bool:
+    """Whether the register tiles of `inplace` have so many taps in a row, for each lane of columns, and its window so many rows."""
+    row_step, col_step = (axis.stride // gcd(axis.stride, axis.dilation) for axis in (rows, cols))
     if result != "input":
-        return cols.taps in TILE_TAPS.get(step, ())
-    return all(-(-(cols.taps - phase) // step) in TILE_TAPS[1] for phase in range(min(step, cols.taps)))
-
-
-def _fits_vectors(channels: int, dilation: int, item_size: int) -> bool:
-    """Whether a pixel's channels fill a vector of any level, and the pixels that a tile reads fit side by side into a cache."""
-    pixel = channels * item_size
-    return item_size >= LEAST_SIZE and pixel >= WIDEST_VECTOR and pixel * dilation % CROWDED != 0
+        return cols.taps in TILE_TAPS.get(col_step, ()) and row_step <= MOST_STEP and rows.taps <= MOST_ROWS
+    lanes = (-(-(cols.taps - phase) // col_step) for phase in range(min(col_step, cols.taps)))
+    return all(taps in TILE_TAPS[1] for taps in lanes) and rows.taps <= MOST_ROWS
 
 
 def stem_of(algorithm: str, work: str, storage: int) -> str:

@@ -37,8 +37,9 @@ class Plan(Protocol):
     def zero(self) -> bool:
         """Nothing is summed (or nothing is asked for): the result is zeros and no kernel runs."""
 
-    def accepting(self, storage: int) -> tuple[str, ...]:
-        """The algorithms that accept the problem with arrays of a storage code, the one that is taken first."""
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Those that accept the problem, the one that is taken first."""
 
     @property
     def exact(self) -> str:
@@ -92,7 +93,7 @@ def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: 
 
     The problem is packed only now, when the arrays that bound its size are known to fit in memory.
     """
-    taken = algorithm(plan.accepting(storage))
+    taken = algorithm(plan.algorithms)
     stem = plan.stem(taken, storage)
     if not entry.run(kernel(stem).entry, plan.problem(taken), storage, inputs, result, threads):
         stem = plan.stem(plan.exact, storage)
@@ -104,7 +105,7 @@ def steps(plan: Plan, storage: int) -> tuple[tuple[str, bytes], ...]:
     """The stems and problems that `call` would run, the first one and the one for infinities; none where it would write zeros."""
     if plan.zero:
         return ()
-    taken = algorithm(plan.accepting(storage))
+    taken = algorithm(plan.algorithms)
     exact = plan.stem(plan.exact, storage), plan.problem(plan.exact, unpadded=True)
     return (plan.stem(taken, storage), plan.problem(taken)), exact
 

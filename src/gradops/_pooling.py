@@ -43,8 +43,9 @@ class Plan:
     kernel: str
     packed: bytes
 
-    def accepting(self, storage: int) -> tuple[str, ...]:
-        """There is one algorithm, whatever the storage."""
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """There is one."""
         return ("pool",)
 
     @property

@@ -106,18 +106,14 @@ class Plan:
     zero: bool
     scatters: bool
     work: str
-    algorithms: tuple[tuple[str, ...], ...]
+    algorithms: tuple[str, ...]
     filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
     @property
     def exact(self) -> str:
         """The algorithm that also computes unpadded problems, and mixes no neighbours."""
-        return "conv" if "conv" in self.algorithms[0] else "depthwise"
-
-    def accepting(self, storage: int) -> tuple[str, ...]:
-        """The algorithms that accept the problem with arrays of a storage code, the one that is taken first."""
-        return self.algorithms[storage]
+        return "conv" if "conv" in self.algorithms else "depthwise"
 
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""

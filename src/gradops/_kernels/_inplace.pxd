@@ -1,8 +1,12 @@
 # cython: language_level=3, cdivision=True
-"""What the depthwise kernels share that read images where they lie: the tiles of a strip, and which of its rows and columns are inside."""
+"""What the depthwise kernels share that read images where they lie: the tiles of a strip, and which of its rows and columns are inside.
+
+What does not lie as it is computed with, or where a cache would not keep it, is *staged*: the vectors that a tile reads are widened into a window in
+the first cache, from which it is then computed in the same way.
+"""
 from libc.stdint cimport int64_t
-from _problem cimport Lane, Problem, row_lanes, divide_up, larger, smaller
-from _storage cimport real, LINE, VL
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller
+from _storage cimport real, LINE, VL, BFLOAT16, FLOAT16, REAL_STORAGE, item_size, narrow, prefetch_soon, prefetch_to_write, widen
 
 cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
@@ -10,6 +14,7 @@ cdef enum:
     ROWS = 8                                            # of a strip, at most: neighbouring rows share what they read while it is in the first cache
     NEAR = 16 << 20                                     # bytes of images that are likely to be found in a cache
     NEAR_IMAGE = 2 << 20                                # bytes of an image that is likely to be found in the next one
+    CROWDED = 2048                                      # pixels at multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     AHEAD = 192 << 10                                   # bytes of a strip whose like is fetched ahead, about
 
 
@@ -25,28 +30,30 @@ cdef struct Walk:                                       # down some rows of a la
     int64_t skip                                        # pixels that the tile before has
     int64_t src_ahead, dst_ahead                        # to the next strip
     bint far, fetch                                     # whether to fetch that at all, and for the vector at hand
+    bint staged
+    int storage
     const real *zeros
 
 
-cdef inline int64_t image_size(const Problem *g) noexcept nogil:
+cdef inline int64_t image_size(const Problem *g, int64_t item_size) noexcept nogil:
     """Bytes of one image of src and dst."""
-    return g.groups * (g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * <int64_t> sizeof(real)
+    return g.groups * (g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * item_size
 
 
-cdef inline bint is_far(const Problem *g) noexcept nogil:
+cdef inline bint is_far(const Problem *g, int64_t item_size) noexcept nogil:
     """Whether what the next strip reads and writes has to be fetched: that costs 5 to 10 % where it lies in a cache anyway."""
-    cdef int64_t image = image_size(g)
+    cdef int64_t image = image_size(g, item_size)
     return image > NEAR_IMAGE or g.images * image > NEAR
 
 
-cdef inline int64_t rows_of_strip(const Problem *g) noexcept nogil:
+cdef inline int64_t rows_of_strip(const Problem *g, int64_t item_size) noexcept nogil:
     """Rows of a lane that a tile walks down: few enough for what is fetched for the next strip to stay in the second cache until then."""
-    return larger(smaller(AHEAD * row_lanes(g)[0].count // image_size(g), ROWS), 1) if is_far(g) else ROWS
+    return larger(smaller(AHEAD * row_lanes(g)[0].count // image_size(g, item_size), ROWS), 1) if is_far(g, item_size) else ROWS
 
 
-cdef inline bint begins_line(int64_t v) noexcept nogil:
+cdef inline bint begins_line(int64_t v, int storage) noexcept nogil:
     """Whether a vector is the first one of a cache line, about."""
-    return v % (LINE // (VL * <int64_t> sizeof(real))) == 0
+    return v % (LINE // (VL * item_size(storage))) == 0
 
 
 cdef inline int64_t first_channel(const Problem *g, int64_t v) noexcept nogil:
@@ -54,15 +61,33 @@ cdef inline int64_t first_channel(const Problem *g, int64_t v) noexcept nogil:
     return smaller(v * VL, g.groups - VL)
 
 
-cdef inline Walk walk_down(const Problem *g, const Lane *row, int64_t t, int64_t rows, const real *zeros) noexcept nogil:
+cdef inline bint is_staged(const Problem *g, int storage) noexcept nogil:
+    return storage != REAL_STORAGE or col_lanes(g)[0].src_unit * g.src_x * <int64_t> sizeof(real) % CROWDED == 0
+
+
+cdef inline int64_t window_size(const Problem *g) noexcept nogil:
+    """Reals of the largest window that a tile reads."""
+    cdef int64_t rows = 0, cols = 0, i
+    for i in range(g.row_lanes):
+        rows = larger(rows, (ROWS - 1) * row_lanes(g)[i].z_step + row_lanes(g)[i].taps)
+    for i in range(g.col_lanes):
+        cols = larger(cols, tile_columns(col_lanes(g) + i, PIXELS))
+    return rows * cols * VL
+
+
+cdef inline int64_t tile_columns(const Lane *col, int64_t pixels) noexcept nogil:
+    return (pixels - 1) * col.z_step + col.taps
+
+
+cdef inline Walk walk_down(const Problem *g, int storage, const Lane *row, int64_t t, int64_t rows, const real *zeros) noexcept nogil:
     """Rows t.. of a lane. The filter is [tap row][tap column][VL]."""
     cdef Walk s
     s.rows, s.step, s.unit, s.taps, s.limit = rows, row.src_unit * row.z_step, row.src_unit, row.taps, g.src_rows
     s.y, s.fresh = row.src_start + s.step * t, row.z_step
     s.src_y, s.dst_y = g.src_y, row.out_step * g.dst_y
     s.filter_row = row.filter_step * g.filter_cols * VL
-    s.far, s.zeros = is_far(g), zeros
     s.src_ahead, s.dst_ahead = rows * s.step * s.src_y, rows * s.dst_y
+    s.far, s.staged, s.storage, s.zeros = is_far(g, item_size(storage)), is_staged(g, storage), storage, zeros
     return s
 
 
@@ -95,3 +120,59 @@ cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *
     while y >= s.limit and end[0] > begin[0]:
         end[0] -= 1
         y -= s.unit
+
+
+cdef inline void widen_vectors(int storage, const char *src, int64_t step, int64_t count, real *dst) noexcept nogil:
+    """dst[i] = src[i step] for i < count, vectors; the storage a compile-time constant of the caller."""
+    cdef int64_t i
+    for i in range(count):
+        widen(storage, src + i * step, VL, dst + i * VL)
+
+
+cdef inline void narrow_vectors(int storage, const real *src, int64_t count, char *dst, int64_t step) noexcept nogil:
+    cdef int64_t i
+    for i in range(count):
+        narrow(storage, src + i * VL, VL, dst + i * step)
+
+
+cdef inline void stage_row(const Walk *s, const char *src, int64_t count, bint fetch, real *dst) noexcept nogil:
+    """Widens the vectors of count neighbouring columns, and fetches those of the next strip."""
+    cdef int64_t size = item_size(s.storage), step = s.src_x * size, i
+    if s.storage == FLOAT16:
+        widen_vectors(FLOAT16, src, step, count, dst)
+    elif s.storage == BFLOAT16:
+        widen_vectors(BFLOAT16, src, step, count, dst)
+    else:
+        widen_vectors(REAL_STORAGE, src, step, count, dst)
+    if fetch:
+        for i in range(count):
+            prefetch_soon(src + s.src_ahead * size + i * step)
+
+
+cdef inline Walk stage(const Walk *s, const char *src, int64_t cols, real *window) noexcept nogil:
+    """Fills the window with what a tile of so many columns reads of a vector at src. Returns how to walk in it."""
+    cdef int64_t z = s.step // s.unit, count = (s.rows - 1) * z + s.taps, size = item_size(s.storage), high = smaller(s.high, cols), k
+    cdef int64_t begin = smaller(divide_up(-s.y, s.unit), count) if s.y < 0 else 0
+    cdef int64_t end = larger(smaller(divide_up(s.limit - s.y, s.unit), count), begin) if s.y < s.limit else begin
+    cdef Walk near = s[0]
+    for k in range(begin, end):
+        stage_row(s, src + ((s.y + k * s.unit) * s.src_y + s.low * s.src_x) * size, high - s.low, s.fetch and k >= s.taps - z, window + ((k - begin) * cols + s.low) * VL)
+    near.y, near.unit, near.step, near.limit = -begin, 1, z, end - begin
+    near.src_y, near.src_x = cols * VL, VL
+    near.fresh = 0                                      # all that is read is there
+    return near
+
+
+cdef inline void unstage(const Walk *s, const real *tile, int64_t pixels, char *dst) noexcept nogil:
+    """Narrows a tile of results, [row][pixel][VL], to where it belongs."""
+    cdef int64_t size = item_size(s.storage), step = s.dst_x * size, r, q
+    cdef char *at
+    for r in range(s.rows):
+        at = dst + r * s.dst_y * size
+        if s.storage == FLOAT16:
+            narrow_vectors(FLOAT16, tile + r * pixels * VL, pixels, at, step)
+        else:
+            narrow_vectors(BFLOAT16, tile + r * pixels * VL, pixels, at, step)
+        if s.fetch:
+            for q in range(pixels):
+                prefetch_to_write(at + s.dst_ahead * size + q * step)

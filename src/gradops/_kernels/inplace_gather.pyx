@@ -8,13 +8,13 @@ down a few rows, so that most of what a row reads is in the first cache, then co
 *Assumes:* src, filter and dst are contiguous and aligned, channels the last axis, one lane a channel and at least VL of them; the problem is not
 empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dst has a tap inside the image.
 """
-from cython.parallel cimport prange
+from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, Walk, aim, begins_line, first_channel, rows_of_strip, taps_inside, tile_pixels, walk_down
+from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, is_staged, rows_of_strip, stage, taps_inside, tile_columns, tile_pixels, unstage, walk_down, window_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, load, load_once, prefetch_soon, prefetch_to_write, store, widen_block, zero
+from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, item_size, load, load_once, prefetch_soon, prefetch_to_write, store, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -23,9 +23,10 @@ cdef enum:
 
 cdef struct Gather:
     const Problem *g
-    const real *src
+    int storage
+    const char *src
     const char *filter
-    real *dst
+    char *dst
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
     int64_t parts, blocks                               # of an image's rows, of the vectors
@@ -46,9 +47,9 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
 cdef bint pack_filter(const Gather *w) noexcept nogil:
     """Returns whether the filter is finite."""
     cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, v
-    cdef const real *filter = <const real *> w.filter
+    cdef const char *filter = w.filter
     for v in range(w.vectors):
-        widen_block(REAL_STORAGE, <const char *> (filter + first_channel(w.g, v) * w.g.filter_group), w.g.filter_x, w.g.filter_group, taps, VL, w.filter_panels + v * taps * VL, VL)
+        widen_block(w.storage, filter + first_channel(w.g, v) * w.g.filter_group * item_size(w.storage), w.g.filter_x, w.g.filter_group, taps, VL, w.filter_panels + v * taps * VL, VL)
     return all_finite(w.filter_panels, w.vectors * taps * VL)
 
 
@@ -115,67 +116,88 @@ cdef inline void walk_taps(int taps, int step, int pixels, const Walk *s, const 
     elif step == 1 and taps == 4: walk_tile(pixels, 4, step, s, src, filter, dst)
 
 
-cdef void gather_strip(const Gather *w, Walk *s, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t first, int64_t end) noexcept nogil:
-    """Vectors first.. of all pixels of a strip's rows, of one lane of columns."""
+cdef inline void walk(const Walk *s, const Lane *col, int64_t pixels, const real *src, const real *filter, real *dst) noexcept nogil:
+    if col.z_step == 1:
+        walk_taps(<int> col.taps, 1, <int> pixels, s, src, filter, dst)
+    else:
+        walk_taps(<int> col.taps, 2, <int> pixels, s, src, filter, dst)
+
+
+cdef void gather_tile(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst, real *scratch) noexcept nogil:
+    """A vector of a tile."""
+    cdef Walk near
+    cdef real *window = scratch + ROWS * PIXELS * VL
+    if not s.staged:
+        walk(s, col, pixels, <const real *> src, filter, <real *> dst)
+        return
+    near = stage(s, src, tile_columns(col, pixels), window)
+    if s.storage == REAL_STORAGE:
+        walk(&near, col, pixels, window, filter, <real *> dst)
+        return
+    near.dst_y, near.dst_x, near.fetch = pixels * VL, VL, False
+    walk(&near, col, pixels, window, filter, scratch)
+    unstage(s, scratch, pixels, dst)
+
+
+cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *scratch) noexcept nogil:
+    """Vectors first.. of a strip of a row lane, all lanes of columns."""
     cdef const Problem *g = w.g
-    cdef int64_t size = tile_pixels(col, PIXELS if MR > 6 or col.taps < 7 else 4), panel = g.filter_rows * g.filter_cols * VL, i, v, c
-    cdef const real *filter = w.filter_panels + (row.filter_start * g.filter_cols + col.filter_start) * VL
-    for i in range(divide_up(col.count, size)):
-        aim(s, g, row, col, n, t, size, i)
-        for v in range(first, end):
-            c = first_channel(g, v)
-            s.fetch = s.far and begins_line(v)
-            if col.z_step == 1:
-                walk_taps(<int> col.taps, 1, <int> size, s, w.src + s.src + c, filter + v * panel, w.dst + s.dst + c)
-            else:
-                walk_taps(<int> col.taps, 2, <int> size, s, w.src + s.src + c, filter + v * panel, w.dst + s.dst + c)
-
-
-cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end) noexcept nogil:
-    """A strip of a row lane, all lanes of columns."""
     cdef real[VL] zeros
-    cdef Walk s = walk_down(w.g, row, t, rows, zeros)
-    cdef int64_t j
+    cdef Walk s = walk_down(g, w.storage, row, t, rows, zeros)
+    cdef const Lane *col
+    cdef const real *filter
+    cdef int64_t panel = g.filter_rows * g.filter_cols * VL, size = item_size(w.storage), pixels, i, j, v, c
     store(zeros, zero())
-    for j in range(w.g.col_lanes):
-        gather_strip(w, &s, row, col_lanes(w.g) + j, n, t, first, end)
+    for j in range(g.col_lanes):
+        col = col_lanes(g) + j
+        pixels = tile_pixels(col, PIXELS if MR > 6 or col.taps < 7 else 4)
+        filter = w.filter_panels + (row.filter_start * g.filter_cols + col.filter_start) * VL
+        for i in range(divide_up(col.count, pixels)):
+            aim(&s, g, row, col, n, t, pixels, i)
+            for v in range(first, end):
+                c = first_channel(g, v)
+                s.fetch = s.far and begins_line(v, w.storage)
+                gather_tile(&s, col, pixels, w.src + (s.src + c) * size, filter + v * panel, w.dst + (s.dst + c) * size, scratch)
 
 
-cdef void gather_block(const Gather *w, int64_t index) noexcept nogil:
+cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
     """Some vectors of one part of the rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
     cdef const Problem *g = w.g
     cdef int64_t block = index % w.blocks, part_ = index // w.blocks % w.parts, n = index // w.blocks // w.parts
-    cdef int64_t t = part(w.count, part_, w.parts), end = part(w.count, part_ + 1, w.parts), most = rows_of_strip(g), i, rows
+    cdef int64_t t = part(w.count, part_, w.parts), end = part(w.count, part_ + 1, w.parts), most = rows_of_strip(g, item_size(w.storage)), i, rows
     while t < end:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, end - t), row_lanes(g)[i].count - t)
             if rows > 0:
-                gather_rows(w, row_lanes(g) + i, n, t, rows, part(w.vectors, block, w.blocks), part(w.vectors, block + 1, w.blocks))
+                gather_rows(w, row_lanes(g) + i, n, t, rows, part(w.vectors, block, w.blocks), part(w.vectors, block + 1, w.blocks), scratch)
         t += most
 
 
-cdef void gather_blocks(const Gather *w, int threads) noexcept nogil:
+cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
     cdef int64_t i
     if threads == 1:
         for i in range(w.g.images * w.parts * w.blocks):
-            gather_block(w, i)
+            gather_block(w, i, scratch)
         return
     for i in prange(w.g.images * w.parts * w.blocks, num_threads=threads, schedule="static"):
-        gather_block(w, i)
+        gather_block(w, i, scratch + threadid() * scratch_size)
 
 
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
+    cdef int64_t panels, scratch_size
     plan(w, threads)
     threads = useful_threads(g, g.images * w.parts * w.blocks, threads)
-    w.filter_panels = allocate(padded(g.filter_rows * g.filter_cols * w.vectors * VL))
+    panels = padded(g.filter_rows * g.filter_cols * w.vectors * VL)
+    scratch_size = padded(ROWS * PIXELS * VL + window_size(g)) if g.col_lanes and is_staged(g, w.storage) else 0
+    w.filter_panels = allocate(panels + threads * scratch_size)
     if w.filter_panels == NULL:
         return 1
     if not g.covered:
-        clear_dst(g, <char *> w.dst, sizeof(real), threads)
+        clear_dst(g, w.dst, item_size(w.storage), threads)
     finite[0] = pack_filter(w)
-    gather_blocks(w, threads)
+    gather_blocks(w, threads, w.filter_panels + panels, scratch_size)
     release(w.filter_panels)
     return 0
 
@@ -185,9 +207,10 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef Gather w
     cdef bint finite = True
     w.g = <const Problem *> problem
-    w.src = <const real *> inputs[0]
+    w.storage = storage
+    w.src = <const char *> inputs[0]
     w.filter = <const char *> inputs[1]
-    w.dst = <real *> out
+    w.dst = <char *> out
     return outcome(drive(&w, num_threads, &finite), &finite)
 
 

@@ -12,11 +12,11 @@ the image.
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, Walk, aim, begins_line, first_channel, rows_of_strip, taps_inside, tile_pixels, walk_down
+from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, is_staged, rows_of_strip, stage, stage_row, taps_inside, tile_columns, tile_pixels, walk_down, window_size
 from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, clear, load, load_once, narrow_block, prefetch_soon, store, unknown, zero
+from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, clear, item_size, load, load_once, narrow_block, prefetch_soon, store, unknown, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -30,8 +30,9 @@ cdef enum:
 
 cdef struct Reduce:
     const Problem *g
-    const real *x
-    const real *dy
+    int storage
+    const char *x
+    const char *dy
     char *dw
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
@@ -134,60 +135,80 @@ cdef inline int rows_of_tile(int64_t taps, int64_t left) noexcept nogil:
     return 2 if (taps == 5 or taps == 7) and left > 1 and MR > 6 else 1
 
 
-cdef void reduce_tile(const Reduce *w, Walk *s, const Lane *col, int pixels, int64_t c, real *sums) noexcept nogil:
+cdef void walk(Walk *s, const Lane *col, int64_t pixels, const real *src, const real *dy, real *sums) noexcept nogil:
     """Adds a vector of a tile to all taps."""
-    cdef const real *src = w.x + s.src + c
-    cdef const real *dy = w.dy + s.dst + c
     cdef int64_t first = 0
     cdef int rows
     while first < s.taps:
         rows = rows_of_tile(col.taps, s.taps - first)
         if col.z_step == 1:
-            walk_taps(rows, <int> col.taps, 1, pixels, s, first, src, dy, sums)
+            walk_taps(rows, <int> col.taps, 1, <int> pixels, s, first, src, dy, sums)
         else:
-            walk_taps(rows, <int> col.taps, 2, pixels, s, first, src, dy, sums)
+            walk_taps(rows, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
         first += rows
         s.fetch = False
 
 
-cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums) noexcept nogil:
+cdef void reduce_tile(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums, real *scratch) noexcept nogil:
+    """The same, of an image as it is stored."""
+    cdef int64_t row = s.dst_y * item_size(s.storage), r
+    cdef real *window = scratch + ROWS * PIXELS * VL
+    cdef Walk beside, near
+    if not s.staged:
+        walk(s, col, pixels, <const real *> src, <const real *> dy, sums)
+        return
+    near = stage(s, src, tile_columns(col, pixels), window)
+    if s.storage == REAL_STORAGE:
+        walk(&near, col, pixels, window, <const real *> dy, sums)
+        return
+    beside = s[0]
+    beside.src_x, beside.src_ahead = s.dst_x, s.dst_ahead
+    for r in range(s.rows):
+        stage_row(&beside, dy + r * row, pixels, s.fetch, scratch + r * pixels * VL)
+    near.dst_y, near.dst_x, near.fetch = pixels * VL, VL, False
+    walk(&near, col, pixels, window, scratch, sums)
+
+
+cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
     """Adds a strip of a row lane, all lanes of columns, to the sums [vector][tap][VL] of vectors first.."""
     cdef const Problem *g = w.g
     cdef real[VL] zeros
-    cdef Walk s = walk_down(g, row, t, rows, zeros)
+    cdef Walk s = walk_down(g, w.storage, row, t, rows, zeros)
     cdef const Lane *col
-    cdef int64_t size, i, j, v
+    cdef int64_t size = item_size(w.storage), pixels, i, j, v, c
     store(zeros, zero())
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        size = tile_pixels(col, PIXELS)
-        for i in range(divide_up(col.count, size)):
-            aim(&s, g, row, col, n, t, size, i)
+        pixels = tile_pixels(col, PIXELS)
+        for i in range(divide_up(col.count, pixels)):
+            aim(&s, g, row, col, n, t, pixels, i)
             for v in range(first, end):
-                s.fetch = s.far and begins_line(v)
-                reduce_tile(w, &s, col, <int> size, first_channel(g, v), sums + (v - first) * w.taps * VL)
+                c = first_channel(g, v)
+                s.fetch = s.far and begins_line(v, w.storage)
+                reduce_tile(&s, col, pixels, w.x + (s.src + c) * size, w.dy + (s.dst + c) * size, sums + (v - first) * w.taps * VL, scratch)
 
 
-cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums) noexcept nogil:
+cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
     """Adds one part of the rows of one image, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t n = index // w.parts, t = part(w.count, index % w.parts, w.parts), last = part(w.count, index % w.parts + 1, w.parts), most = rows_of_strip(g), i, rows
+    cdef int64_t n = index // w.parts, t = part(w.count, index % w.parts, w.parts), last = part(w.count, index % w.parts + 1, w.parts), most = rows_of_strip(g, item_size(w.storage)), i, rows
     while t < last:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)
             if rows > 0:
-                reduce_rows(w, row_lanes(g) + i, n, t, rows, first, end, sums)
+                reduce_rows(w, row_lanes(g) + i, n, t, rows, first, end, sums, scratch)
         t += most
 
 
 cdef void store_sums(const Reduce *w, int64_t span, int64_t v, const real *sums) noexcept nogil:
     """Writes a vector of dw to the result or, of several spans, to its partial; the lanes that the vector before has are left out."""
     cdef int64_t overlap = v * VL - first_channel(w.g, v), step = w.g.filter_group
-    cdef real *out = <real *> w.dw
+    cdef real *partial = w.partials + place(&w.wave, span) * w.taps * w.g.groups
     if w.spans > 1:
-        out = w.partials + place(&w.wave, span) * w.taps * w.g.groups
-    narrow_block(REAL_STORAGE, sums + overlap, VL, w.taps, VL - overlap, <char *> (out + v * VL * step), w.g.filter_x, step)
-    if w.spans == 1 and not all_finite(sums, w.taps * VL):
+        narrow_block(REAL_STORAGE, sums + overlap, VL, w.taps, VL - overlap, <char *> (partial + v * VL * step), w.g.filter_x, step)
+        return
+    narrow_block(w.storage, sums + overlap, VL, w.taps, VL - overlap, w.dw + v * VL * step * item_size(w.storage), w.g.filter_x, step)
+    if not all_finite(sums, w.taps * VL):
         w.finite[0] = False
 
 
@@ -195,9 +216,10 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *sums) noexcept nogi
     """Some vectors, summed over one span."""
     cdef int64_t block = index % w.blocks, span = w.wave.first + index // w.blocks, parts = w.g.images * w.parts, i
     cdef int64_t first = part(w.vectors, block, w.blocks), end = part(w.vectors, block + 1, w.blocks)
+    cdef real *scratch = sums + padded(divide_up(w.vectors, w.blocks) * w.taps * VL)
     clear(sums, (end - first) * w.taps * VL)
     for i in range(part(parts, span, w.spans), part(parts, span + 1, w.spans)):
-        reduce_part(w, i, first, end, sums)
+        reduce_part(w, i, first, end, sums, scratch)
     for i in range(first, end):
         store_sums(w, span, i, sums + (i - first) * w.taps * VL)
 
@@ -221,13 +243,15 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     w.wave = first_wave(w.spans, size, threads)
     partials = padded(w.wave.slots * size) if w.spans > 1 else 0
     scratch_size = padded(divide_up(w.vectors, w.blocks) * w.taps * VL)
+    if w.g.col_lanes and is_staged(w.g, w.storage):
+        scratch_size += padded(ROWS * PIXELS * VL + window_size(w.g))
     w.partials = allocate(partials + threads * scratch_size)
     if w.partials == NULL:
         return 1
     while True:
         reduce_blocks(w, threads, w.partials + partials, scratch_size)
         if w.spans > 1:
-            add_wave(w.partials, &w.wave, size, REAL_STORAGE, w.dw, threads, w.finite)
+            add_wave(w.partials, &w.wave, size, w.storage, w.dw, threads, w.finite)
         if not next_wave(&w.wave):
             break
     release(w.partials)
@@ -239,8 +263,9 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef Reduce w
     cdef bint finite = True
     w.g = <const Problem *> problem
-    w.x = <const real *> inputs[0]
-    w.dy = <const real *> inputs[1]
+    w.storage = storage
+    w.x = <const char *> inputs[0]
+    w.dy = <const char *> inputs[1]
     w.dw = <char *> out
     w.finite = &finite
     return outcome(drive(&w, num_threads), &finite)

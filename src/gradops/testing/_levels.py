@@ -17,7 +17,7 @@ def runnable(level: str) -> bool:
     return level in available()
 
 
-def accepting(op: Op, problem: Problem | PoolProblem, dtype: str = "float32") -> tuple[str, ...]:
+def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
     """Return the algorithms that compute `op` on `problem`, the one that is taken by default first."""
     if isinstance(problem, PoolProblem):
         return ("pool",)
@@ -26,7 +26,4 @@ def accepting(op: Op, problem: Problem | PoolProblem, dtype: str = "float32") ->
     )
     per_group, groups, outputs = problem.filter_groups
     result = {"": "output", "input_sizes": "input", "filter_sizes": "filter"}[op.sizes]
-    storage = ("float16", "bfloat16", "float32", "float64").index(dtype)
-    return algorithms(result, op.kind == "depthwise", rows, cols, groups, per_group, outputs * groups, problem.layout)[
-        storage
-    ]
+    return algorithms(result, op.kind == "depthwise", rows, cols, groups, per_group, outputs * groups, problem.layout)

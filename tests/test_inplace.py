@@ -63,12 +63,12 @@ def test_all_cases_but_the_strides_of_three_are_accepted():
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 def test_packed_rows_are_read_where_vectors_taps_or_caches_ask_for_them(op):
-    def accepted(**given):
-        return accepting(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | given))
+    def accepted(**changed):
+        return accepting(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | changed))
 
     assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
-    for given in {"c": WIDEST_VECTOR - 1}, {"layout": "NCHW"}, {"m": 2}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
-        assert accepted(**given) == ("depthwise",)
+    for refused in {"c": WIDEST_VECTOR - 1}, {"layout": "NCHW"}, {"m": 2}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
+        assert accepted(**refused) == ("depthwise",)
     crowded = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
     assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
     assert (accepted(strides=(MOST_STEP + 1, 1)) == ("depthwise",)) == (op.sizes != "input_sizes")

@@ -35,20 +35,20 @@ cdef struct Walk:                                       # down some rows of a la
     const real *zeros
 
 
-cdef inline int64_t image_size(const Problem *g, int64_t item_size) noexcept nogil:
+cdef inline int64_t image_size(const Problem *g, int64_t size) noexcept nogil:
     """Bytes of one image of src and dst."""
-    return g.groups * (g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * item_size
+    return g.groups * (g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * size
 
 
-cdef inline bint is_far(const Problem *g, int64_t item_size) noexcept nogil:
+cdef inline bint is_far(const Problem *g, int64_t size) noexcept nogil:
     """Whether what the next strip reads and writes has to be fetched: that costs 5 to 10 % where it lies in a cache anyway."""
-    cdef int64_t image = image_size(g, item_size)
+    cdef int64_t image = image_size(g, size)
     return image > NEAR_IMAGE or g.images * image > NEAR
 
 
-cdef inline int64_t rows_of_strip(const Problem *g, int64_t item_size) noexcept nogil:
+cdef inline int64_t rows_of_strip(const Problem *g, int64_t size) noexcept nogil:
     """Rows of a lane that a tile walks down: few enough for what is fetched for the next strip to stay in the second cache until then."""
-    return larger(smaller(AHEAD * row_lanes(g)[0].count // image_size(g, item_size), ROWS), 1) if is_far(g, item_size) else ROWS
+    return larger(smaller(AHEAD * row_lanes(g)[0].count // image_size(g, size), ROWS), 1) if is_far(g, size) else ROWS
 
 
 cdef inline bint begins_line(int64_t v, int storage) noexcept nogil:

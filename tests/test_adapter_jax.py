@@ -25,6 +25,7 @@ from jax import lax
 import gradops
 import gradops.jax as adapter
 from gradops import _xla
+from gradops.jax import _convolution, _pooling
 
 REPOSITORY = Path(__file__).parent.parent
 CHECKOUT = pytest.mark.skipif(
@@ -243,13 +244,14 @@ def test_only_the_cpu_gets_custom_calls():
 
 
 def test_plain_operations_of_other_platforms_agree(monkeypatch):
-    conv = adapter._Conv((2, 1), ((1, 0), (2, 1)), (1, 2), "NCHW")
+    conv = _convolution.Conv((2, 1), ((1, 0), (2, 1)), (1, 2), "NCHW")
     x, w = drawn((2, 8, 9, 8)), drawn((3, 2, 2, 12), seed=1)
-    y = adapter._forward(x, w, conv)
+    y = _convolution.forward(x, w, conv)
     dy = drawn(y.shape, seed=2)
     close(conv.native(x, w), y)
-    close(adapter._native_input_gradient(dy, w, conv, x.shape), adapter._input_gradient(dy, w, conv, x.shape))
-    close(adapter._native_filter_gradient(x, dy, conv, w.shape), adapter._filter_gradient(x, dy, conv, w.shape))
+    dx, dw = (dy, w, conv, x.shape), (x, dy, conv, w.shape)
+    close(_convolution.native_input_gradient(*dx), _convolution.input_gradient(*dx))
+    close(_convolution.native_filter_gradient(*dw), _convolution.filter_gradient(*dw))
 
 
 def test_symbolic_shapes_are_laxs_own():
@@ -332,9 +334,9 @@ def test_fractional_pooling_is_that_of_gradops(data_format, overlapping, dtype):
     dy = drawn(y.shape, dtype, 2)
     dx = gradops.fractional_avg_pool_grad(x.shape, np.asarray(dy), *expected[1:], overlapping, data_format=data_format)
     np.testing.assert_array_equal(pull(dy)[0], dx)
-    pool = adapter._Pool(tuple(expected[1].tolist()), tuple(expected[2].tolist()), overlapping, data_format)
+    pool = _pooling.Pool(tuple(expected[1].tolist()), tuple(expected[2].tolist()), overlapping, data_format)
     close(pool.native(x), y, dtype)
-    close(adapter._native_spread(dy, pool, x.shape), dx, dtype, factor=2)
+    close(_pooling.native_spread(dy, pool, x.shape), dx, dtype, factor=2)
 
 
 def test_fractional_pooling_under_vmap_and_twice_differentiated():
@@ -354,9 +356,12 @@ def test_fractional_pooling_under_vmap_and_twice_differentiated():
         adapter.fractional_avg_pool(jnp.ones((1, 4, 4, 1), "int32"), (1, 2, 2, 1))
 
 
-def test_examples_run():
+@pytest.mark.parametrize("name", sorted(set(adapter.__all__) - {"FractionalAvgPool"}))
+def test_examples_run(name):
     jax.config.update("jax_enable_x64", False)
-    assert doctest.testmod(adapter, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
+    (test,) = doctest.DocTestFinder(recurse=False).find(getattr(adapter, name), name, globs={})
+    assert test.examples
+    assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test).failed == 0
 
 
 # Threads, processes, stored programs

@@ -46,7 +46,6 @@ MAY_IMPORT = {
         "_values",
         "_version",
     },
-    "jax": {"jax", "numpy", "_xla"},
     "autograd": {"autograd", "numpy", "gradops"},
     "_dispatch": {"_algorithms", "_kernels.entry", "_kernels.runtime"},
     "tensorflow": {
@@ -85,6 +84,18 @@ TORCH_MAY_IMPORT = {
     "_case": {"torch", "_arrays", "_call", "_geometry", "_problem", "_values", "torch._table", "torch._tensors"},
     "_table": set(),
     "_tensors": {"torch", "numpy", "_arrays"},
+}
+# The same for jax/, whose one door to the floors below is _xla.
+JAX_MAY_IMPORT = {
+    "__init__": {"jax", "jax._functions", "jax._override", "jax._pooling", "jax._stats"},
+    "_override": {"jax", "jax._convolution", "jax._functions"},
+    "_functions": {"jax", "numpy", "jax._convolution", "jax._matching", "jax._stats"},
+    "_matching": {"jax", "_values", "_xla", "jax._convolution"},
+    "_convolution": {"jax", "_values", "_xla", "jax._batching", "jax._primitives"},
+    "_pooling": {"jax", "numpy", "_values", "_xla", "jax._batching", "jax._primitives"},
+    "_primitives": {"jax", "numpy", "_xla"},
+    "_batching": {"jax", "_values"},
+    "_stats": set(),
 }
 MEASURING = {"roof_f32", "roof_f64", "roof_bf16"}
 """The kernels that serve `gradops bench` and no op."""
@@ -156,6 +167,12 @@ def test_bench_imports_what_its_row_permits(path):
 def test_the_adapter_of_pytorch_imports_what_its_row_permits(path):
     assert path.stem in TORCH_MAY_IMPORT, f"give {path.name} a row in TORCH_MAY_IMPORT"
     assert imports(path) <= TORCH_MAY_IMPORT[path.stem]
+
+
+@pytest.mark.parametrize("path", sorted((SOURCES / "jax").glob("*.py")), ids=lambda path: path.stem)
+def test_the_adapter_of_jax_imports_what_its_row_permits(path):
+    assert path.stem in JAX_MAY_IMPORT, f"give {path.name} a row in JAX_MAY_IMPORT"
+    assert imports(path) <= JAX_MAY_IMPORT[path.stem]
 
 
 def test_peers_and_extras_are_imported_where_they_are_used():

@@ -1,6 +1,7 @@
 """gradops.torch: the gradients of PyTorch's own kernels, wherever they are asked for, and functions of gradops' own."""
 
 import doctest
+import importlib.util
 import inspect
 import itertools
 import json
@@ -612,6 +613,55 @@ def test_models_train_alike():
             assert gt.stats().taken
             gt.disable()
             np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3 if dtype is torch.float32 else 1e-9)
+
+
+KERAS = """
+import sys
+import keras, numpy as np
+import gradops.torch
+from keras import layers
+keras.config.set_image_data_format(sys.argv[1])
+shape = (16, 16, 3) if sys.argv[1] == "channels_last" else (3, 16, 16)
+keras.utils.set_random_seed(1)
+model = keras.Sequential([
+    keras.Input(shape),
+    layers.Conv2D(8, 3, strides=2, padding="same", activation="relu"),
+    layers.DepthwiseConv2D(3, padding="same"),
+    layers.SeparableConv2D(16, 3, padding="same", activation="relu"),
+    layers.Conv2DTranspose(8, 3, strides=2, padding="same", activation="relu"),
+    layers.GlobalAveragePooling2D(),
+    layers.Dense(5),
+])
+initial = model.get_weights()
+random = np.random.default_rng(0)
+x, y = random.standard_normal((32, *shape)).astype("float32"), random.integers(0, 5, 32)
+def trained():
+    model.set_weights(initial)
+    model.compile(keras.optimizers.SGD(0.2, momentum=0.9), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    losses = model.fit(x, y, batch_size=8, epochs=4, shuffle=False, verbose=0).history["loss"]
+    return losses, model.get_weights()
+losses, weights = trained()
+assert losses[3] < 0.99 * losses[0], losses
+for ops in ("all", "auto"):
+    gradops.torch.enable(ops)
+    found = trained()
+    np.testing.assert_allclose(found[0], losses, rtol=1e-4)
+    for one, other, was in zip(found[1], weights, initial, strict=True):
+        np.testing.assert_allclose(one - was, other - was, rtol=0, atol=2e-3 * np.abs(other - was).max())
+    taken, declined = gradops.torch.stats()
+    print(taken["input"], taken["filter"], sum(declined.values()))
+"""
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_keras_on_the_torch_backend_trains_alike(data_format):
+    """In 16 steps of 5 convolutions, the first of which has no gradient of its input: "auto" takes both depthwise ones."""
+    if importlib.util.find_spec("keras") is None:
+        pytest.skip("Keras is not installed")
+    command = [sys.executable, "-c", KERAS, data_format]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"KERAS_BACKEND": "torch"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["64", "80", "0", "32", "32", "80"]
 
 
 def test_the_number_of_threads_is_pytorchs(monkeypatch):

@@ -15,6 +15,7 @@ from peers import PROBLEMS, check, names, operands
 from problems import POOL_PROBLEMS
 
 import gradops
+from gradops._kernels import tensorflow_kernels
 from gradops.testing import OPS, Problem, dtype_named, random_normal
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
@@ -378,15 +379,17 @@ def test_pooling_sequences_are_checked(adapter):
 
 
 def test_every_symbol_is_in_tensorflow(adapter):
-    addresses = adapter._addresses()
-    assert len(addresses) == len(set(addresses)) == len(adapter.tensorflow_kernels.SYMBOLS)
+    from gradops.tensorflow import _registration
+
+    addresses = _registration._addresses()
+    assert len(addresses) == len(set(addresses)) == len(tensorflow_kernels.SYMBOLS)
     assert all(addresses)
 
 
 @pytest.mark.skipif(not KERNELS.exists(), reason="the tests do not lie in a checkout with its sources")
 def test_symbols_are_named_in_the_order_of_their_declarations(adapter):
     declared = re.findall(r"^    .*\(\*(TFE?_\w+)\)\(", (KERNELS / "_tensorflow.pxd").read_text(), re.MULTILINE)
-    assert tuple(declared) == adapter.tensorflow_kernels.SYMBOLS
+    assert tuple(declared) == tensorflow_kernels.SYMBOLS
 
 
 # Switched off
@@ -540,8 +543,14 @@ def test_models_train_as_without_gradops(onednn):
 
 
 def test_examples_run():
-    code = "import doctest, gradops.tensorflow as adapter; print(doctest.testmod(adapter))"
-    assert re.fullmatch(r"TestResults\(failed=0, attempted=1\d\)", python(code).stdout.splitlines()[-1])
+    code = """
+import doctest
+from gradops.tensorflow import __all__, _override
+print(doctest.testmod(_override), *sorted(name for name in __all__ if ">>>" in getattr(_override, name).__doc__))
+"""
+    assert re.fullmatch(
+        r"TestResults\(failed=0, attempted=1\d\) disable enable stats", python(code).stdout.splitlines()[-1]
+    )
 
 
 def test_importing_the_adapter_registers_nothing():

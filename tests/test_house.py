@@ -48,10 +48,7 @@ MAY_IMPORT = {
     },
     "autograd": {"autograd", "numpy", "gradops"},
     "_dispatch": {"_algorithms", "_kernels.entry", "_kernels.runtime"},
-    "tensorflow": {
-        "tensorflow", "_arrays", "_call", "_geometry", "_kernels.tensorflow_kernels", "_pooling", "_values",
-    },
-}  # fmt: skip
+}
 TESTING_MAY_IMPORT = {"numpy", "ml_dtypes", "gradops", "_algorithms", "_dispatch", "_problem"}
 # The same for _bench/, whose files are named without the folder; testing stands for all of it.
 BENCH_MAY_IMPORT = {
@@ -74,7 +71,7 @@ BENCH_MAY_IMPORT = {
 }  # fmt: skip
 BUILT_ONCE = {"entry", "runtime", "tensorflow_kernels", "xla"}
 """The compiled modules that are no kernels."""
-# The same for torch/. Only users import it; it takes from the floors below what is named here.
+# The same for the packages of adapters. Only users import them; they take from the floors below what is named here.
 TORCH_MAY_IMPORT = {
     "__init__": {"torch", "torch._functions", "torch._override"},
     "_functions": {"torch", "torch._convolution", "torch._pooling", "torch._tensors"},
@@ -85,7 +82,6 @@ TORCH_MAY_IMPORT = {
     "_table": set(),
     "_tensors": {"torch", "numpy", "_arrays"},
 }
-# The same for jax/, whose one door to the floors below is _xla.
 JAX_MAY_IMPORT = {
     "__init__": {"jax", "jax._functions", "jax._override", "jax._pooling", "jax._stats"},
     "_override": {"jax", "jax._convolution", "jax._functions"},
@@ -97,6 +93,19 @@ JAX_MAY_IMPORT = {
     "_batching": {"jax", "_values"},
     "_stats": set(),
 }
+TENSORFLOW_MAY_IMPORT = {
+    "__init__": {"tensorflow", "tensorflow._override"},
+    "_override": {"tensorflow", "_kernels.tensorflow_kernels", "tensorflow._ops", "tensorflow._registration"},
+    "_registration": {"tensorflow", "_kernels.tensorflow_kernels", "tensorflow._answers", "tensorflow._ops"},
+    "_answers": {
+        "tensorflow", "_arrays", "_call", "_geometry", "_kernels.tensorflow_kernels", "_pooling", "_values",
+        "tensorflow._native", "tensorflow._nodes", "tensorflow._ops",
+    },
+    "_native": {"tensorflow", "_values", "tensorflow._nodes"},
+    "_nodes": {"tensorflow", "_arrays", "_geometry", "_values", "tensorflow._ops"},
+    "_ops": set(),
+}  # fmt: skip
+ADAPTERS = {"jax": JAX_MAY_IMPORT, "tensorflow": TENSORFLOW_MAY_IMPORT, "torch": TORCH_MAY_IMPORT}
 MEASURING = {"roof_f32", "roof_f64", "roof_bf16"}
 """The kernels that serve `gradops bench` and no op."""
 
@@ -136,6 +145,8 @@ def test_files_import_only_from_lower_floors(path):
 
 def test_every_rule_is_about_a_file():
     assert {path.stem for path in SOURCES.glob("*.py")} == set(MAY_IMPORT)
+    for name, rows in ADAPTERS.items():
+        assert {path.stem for path in (SOURCES / name).glob("*.py")} == set(rows)
 
 
 def test_no_import_goes_in_a_circle():
@@ -163,16 +174,15 @@ def test_bench_imports_what_its_row_permits(path):
     assert found <= BENCH_MAY_IMPORT[path.stem]
 
 
-@pytest.mark.parametrize("path", sorted((SOURCES / "torch").glob("*.py")), ids=lambda path: path.stem)
-def test_the_adapter_of_pytorch_imports_what_its_row_permits(path):
-    assert path.stem in TORCH_MAY_IMPORT, f"give {path.name} a row in TORCH_MAY_IMPORT"
-    assert imports(path) <= TORCH_MAY_IMPORT[path.stem]
-
-
-@pytest.mark.parametrize("path", sorted((SOURCES / "jax").glob("*.py")), ids=lambda path: path.stem)
-def test_the_adapter_of_jax_imports_what_its_row_permits(path):
-    assert path.stem in JAX_MAY_IMPORT, f"give {path.name} a row in JAX_MAY_IMPORT"
-    assert imports(path) <= JAX_MAY_IMPORT[path.stem]
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for name in ADAPTERS for path in (SOURCES / name).glob("*.py")),
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_adapters_import_what_their_rows_permit(path):
+    rows = ADAPTERS[path.parent.name]
+    assert path.stem in rows, f"give {path.name} a row in {path.parent.name.upper()}_MAY_IMPORT"
+    assert imports(path) <= rows[path.stem]
 
 
 def test_peers_and_extras_are_imported_where_they_are_used():

@@ -367,6 +367,28 @@ def test_examples_run(name):
 # Threads, processes, stored programs
 
 
+WITHOUT = """
+import importlib.util, sys, types
+if sys.argv[1] == "missing":
+    find = importlib.util.find_spec
+    importlib.util.find_spec = lambda name, *rest: None if name == "jax" else find(name, *rest)
+else:
+    old = sys.modules["jax"] = types.ModuleType("jax")
+    old.__version__, old.__version_info__ = sys.argv[1], tuple(map(int, sys.argv[1].split(".")))
+    old.__spec__ = importlib.util.spec_from_loader("jax", None)
+import gradops.jax
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("missing", "which is not installed"), ("0.9.2", "0.10 or newer, got 0.9.2")]
+)
+def test_a_missing_or_old_jax_is_named(given, said):
+    ran = subprocess.run([sys.executable, "-c", WITHOUT, given], capture_output=True, text=True)
+    assert "ImportError: gradops.jax needs JAX" in ran.stderr
+    assert said in ran.stderr
+
+
 def test_result_does_not_depend_on_threads_or_neighbours():
     x, w, rest = case("wide", "same", NHWC, batch=16)
     step = jax.jit(lambda x, w: gradients(partial(adapter.conv_general_dilated, **rest), x, w))

@@ -553,6 +553,26 @@ print(doctest.testmod(_override), *sorted(name for name in __all__ if ">>>" in g
     )
 
 
+WITHOUT = """
+import importlib.util, sys, types
+if sys.argv[1] == "missing":
+    find = importlib.util.find_spec
+    importlib.util.find_spec = lambda name, *rest: None if name == "tensorflow" else find(name, *rest)
+else:
+    sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+    sys.modules["tensorflow"].__version__ = sys.argv[1]
+    sys.modules["tensorflow"].__spec__ = importlib.util.spec_from_loader("tensorflow", None)
+import gradops.tensorflow
+"""
+
+
+@pytest.mark.parametrize(("given", "said"), [("missing", "pip install"), ("2.9.1", "2.21 or newer, got 2.9.1")])
+def test_a_missing_or_old_tensorflow_is_named(given, said):
+    ran = subprocess.run([sys.executable, "-c", WITHOUT, given], capture_output=True, text=True)
+    assert "ImportError: gradops.tensorflow needs TensorFlow" in ran.stderr
+    assert said in ran.stderr
+
+
 def test_importing_the_adapter_registers_nothing():
     code = """
 import gradops.tensorflow, tensorflow as tf

@@ -5,6 +5,7 @@
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
 `stem`                  vectors of pixels; few channels in the result, as the input gradient of a first layer has
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers
+`planes`                the same over planes: channels first, one filter for each, no dilation, strides 1 and 2
 `inplace`               the same over images where they lie; whole vectors of channels, one filter for each, few taps
 ======================  ==============================================================================
 
@@ -37,7 +38,7 @@ class Axis(Protocol):
     def out(self) -> int: ...
 
 
-ALGORITHMS = ("conv", "winograd", "stem", "inplace", "depthwise")
+ALGORITHMS = ("conv", "winograd", "stem", "inplace", "planes", "depthwise")
 """All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
 
 MOST_MULTIPLIERS = 64
@@ -66,8 +67,11 @@ TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
 MOST_ROWS, MOST_STEP = 64, 4
 """Rows of taps, and steps from row to row, that the window of `inplace` holds."""
 
+MOST_PLANE_ROWS, MOST_PLANE_COLUMNS = 7, 8192
+"""Rows of taps that a register tile of `planes` has, and cells of a row of its window."""
+
 WIDEST_VECTOR = 16
-"""Channels. `inplace` computes whole vectors of them."""
+"""Numbers. `inplace` computes whole vectors of channels, `planes` of pixels."""
 
 CROWDED = 512
 """Channels between pixels at multiples of this distance share few sets of a cache. Then `inplace` copies what a tile reads, which costs the
@@ -113,6 +117,8 @@ def algorithms(
         return _dense(result, rows, cols, per_group, outputs)
     if outputs > MOST_MULTIPLIERS:
         return ("conv",)
+    if data_format == "NCHW" and outputs == 1 and _planes(result, rows, cols):
+        return ("planes", "depthwise")
     if data_format != "NHWC" or outputs != 1 or groups < WIDEST_VECTOR or not _inplace(result, rows, cols):
         return ("depthwise",)
     crowded = groups * cols.dilation % CROWDED == 0
@@ -138,6 +144,16 @@ def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> 
     return channels <= MOST_STEM_CHANNELS and columns >= LEAST_STEM_COLUMNS and fits
 
 
+def _planes(result: str, rows: Axis, cols: Axis) -> bool:
+    """Whether `planes` accepts one filter a channel: rows of results fill its vectors."""
+    if result == "filter" or any(axis.dilation > 1 or axis.stride > 2 for axis in (rows, cols)):
+        return False
+    lanes = cols.stride if result == "input" else 1
+    pixels = (cols.size if result == "input" else cols.out) // lanes
+    fits = pixels >= WIDEST_VECTOR and cols.size + cols.taps <= MOST_PLANE_COLUMNS
+    return fits and rows.taps <= MOST_PLANE_ROWS and cols.taps >= lanes
+
+
 def _inplace(result: str, rows: Axis, cols: Axis) -> bool:
     """Whether the register tiles of `inplace` have so many taps in a row, for each lane of columns, and its window so many rows."""
     row_step, col_step = (axis.stride // gcd(axis.stride, axis.dilation) for axis in (rows, cols))
@@ -158,7 +174,7 @@ _STEMS = {
     )
     for algorithm in ALGORITHMS
     for work in ("gather", "reduce")
-    if (algorithm, work) != ("stem", "reduce")
+    if work == "gather" or algorithm not in ("stem", "planes")
 }
 
 STEMS = frozenset(stem for stems in _STEMS.values() for stem in stems)

@@ -237,13 +237,15 @@ def _count(lanes: list[Lane]) -> int:
 
 def _row_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of rows. Where source rows serve several taps, as in a ring or a tile, the taps must be neighbours."""
-    return (gradient_lanes if scatters else forward_lanes)(axis, algorithm in ("depthwise", "inplace", "winograd"))
+    return (gradient_lanes if scatters else forward_lanes)(
+        axis, algorithm in ("depthwise", "inplace", "planes", "winograd")
+    )
 
 
 def _col_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of columns. The depthwise kernels load them as lines, and split those that would get too long."""
     make = gradient_lanes if scatters else forward_lanes
-    whole = make(axis, algorithm in ("inplace", "winograd"))
+    whole = make(axis, algorithm in ("inplace", "planes", "winograd"))
     if algorithm == "depthwise" and any((lane.taps - 1) * lane.tap_step >= WIDEST_LINE for lane in whole):
         return make(axis, True)
     return whole

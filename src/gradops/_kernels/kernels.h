@@ -197,6 +197,24 @@ static inline void copy_even(const real *src, int64_t n, real *dst) {
     for (; i < n; i++) dst[i] = src[2 * i];
 }
 
+/* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. */
+static inline void interleave(const real *even, const real *odd, int64_t n, real *dst) {
+    lane_indices low, high;
+    int64_t i = 0;
+    for (int j = 0; j < VL; j++) {
+        low[j] = j / 2 + j % 2 * VL;
+        high[j] = low[j] + VL / 2;
+    }
+    for (; i + VL <= n; i += VL) {
+        store(dst + 2 * i, __builtin_shuffle(load(even + i), load(odd + i), low));
+        store(dst + 2 * i + VL, __builtin_shuffle(load(even + i), load(odd + i), high));
+    }
+    for (; i < n; i++) {
+        dst[2 * i] = even[i];
+        dst[2 * i + 1] = odd[i];
+    }
+}
+
 /* dst[0:n] = 0 */
 static inline void clear(real *dst, int64_t n) {
     int64_t vectors = n / VL;
@@ -251,43 +269,40 @@ typedef uint32_t float_bits __attribute__((vector_size(VECTOR_BYTES), aligned(4)
 typedef int32_t float_mask __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint16_t half_bits __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
 
-static inline void widen_bfloat16s(const uint16_t *src, int64_t n, float *dst) {
-    int64_t i = 0;
-    for (; i + FLOATS <= n; i += FLOATS) *(float_bits *)(dst + i) = __builtin_convertvector(*(const half_bits *)(src + i), float_bits) << 16;
-    for (; i < n; i++) dst[i] = widen_bfloat16(src[i]);
+static inline void widen_bfloat16_vector(const uint16_t *src, float *dst) {
+    *(float_bits *)dst = __builtin_convertvector(*(const half_bits *)src, float_bits) << 16;
 }
 
-static inline void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst) {
-    int64_t i = 0;
-    for (; i + FLOATS <= n; i += FLOATS) {
-        float_bits u = *(const float_bits *)(src + i);
-        float_bits rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
-        float_bits is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
-        *(half_bits *)(dst + i) = __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), half_bits);
+static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
+    float_bits u = *(const float_bits *)src;
+    float_bits rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
+    float_bits is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
+    *(half_bits *)dst = __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), half_bits);
+}
+
+/* The same for float16: one instruction, or one number after the other. */
+#if defined(__AVX512F__)
+static inline void widen_float16_vector(const uint16_t *src, float *dst) { _mm512_storeu_ps(dst, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)src))); }
+static inline void narrow_float16_vector(const float *src, uint16_t *dst) { _mm256_storeu_si256((__m256i *)dst, _mm512_cvtps_ph(_mm512_loadu_ps(src), 0)); }
+#elif defined(__F16C__)
+static inline void widen_float16_vector(const uint16_t *src, float *dst) { _mm256_storeu_ps(dst, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)src))); }
+static inline void narrow_float16_vector(const float *src, uint16_t *dst) { _mm_storeu_si128((__m128i *)dst, _mm256_cvtps_ph(_mm256_loadu_ps(src), 0)); }
+#else
+static inline void widen_float16_vector(const uint16_t *src, float *dst) { for (int i = 0; i < FLOATS; i++) dst[i] = widen_float16(src[i]); }
+static inline void narrow_float16_vector(const float *src, uint16_t *dst) { for (int i = 0; i < FLOATS; i++) dst[i] = narrow_float16(src[i]); }
+#endif
+
+/* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before; fewer numbers one after the other. */
+#define GRADOPS_CONVERT(what, from, to) \
+    static inline void what##s(const from *src, int64_t n, to *dst) { \
+        int64_t i = 0; \
+        for (; i + FLOATS <= n; i += FLOATS) what##_vector(src + i, dst + i); \
+        if (i && i < n) what##_vector(src + n - FLOATS, dst + n - FLOATS); \
+        else for (; i < n; i++) dst[i] = what(src[i]); \
     }
-    for (; i < n; i++) dst[i] = narrow_bfloat16(src[i]);
-}
-
-static inline void widen_float16s(const uint16_t *src, int64_t n, float *dst) {
-    int64_t i = 0;
-#ifdef __AVX512F__
-    for (; i + 16 <= n; i += 16) _mm512_storeu_ps(dst + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(src + i))));
-#endif
-#ifdef __F16C__
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + i))));
-#endif
-    for (; i < n; i++) dst[i] = widen_float16(src[i]);
-}
-
-static inline void narrow_float16s(const float *src, int64_t n, uint16_t *dst) {
-    int64_t i = 0;
-#ifdef __AVX512F__
-    for (; i + 16 <= n; i += 16) _mm256_storeu_si256((__m256i *)(dst + i), _mm512_cvtps_ph(_mm512_loadu_ps(src + i), 0));
-#endif
-#ifdef __F16C__
-    for (; i + 8 <= n; i += 8) _mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i), 0));
-#endif
-    for (; i < n; i++) dst[i] = narrow_float16(src[i]);
-}
+GRADOPS_CONVERT(widen_bfloat16, uint16_t, float)
+GRADOPS_CONVERT(narrow_bfloat16, float, uint16_t)
+GRADOPS_CONVERT(widen_float16, uint16_t, float)
+GRADOPS_CONVERT(narrow_float16, float, uint16_t)
 
 #endif

@@ -139,7 +139,8 @@ _OPERANDS = {
 def _convolution(name: str, raw_name: str, kind: str, sizes: str) -> Op:
     work = "reduce" if sizes == "filter_sizes" else "gather"
     dense = ("conv", "winograd") if work == "reduce" else ("conv", "winograd", "stem")
-    algorithms = ("inplace", "depthwise") if kind == "depthwise" else dense
+    depthwise = ("inplace", "depthwise") if work == "reduce" else ("inplace", "planes", "depthwise")
+    algorithms = depthwise if kind == "depthwise" else dense
     return Op(
         name=name,
         raw_name=raw_name,

@@ -46,7 +46,7 @@ def planes(op, problem, *operands, **options):
 
 def few(problem):
     """Whether strides or paddings alone leave much of a result at zero."""
-    return problem.padding not in ("SAME",)
+    return problem.padding != "SAME"
 
 
 @every_case

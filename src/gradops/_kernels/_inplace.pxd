@@ -92,11 +92,11 @@ cdef inline Walk walk_down(const Problem *g, int storage, const Lane *row, int64
 
 
 cdef inline int64_t tile_pixels(const Lane *col, int64_t most) noexcept nogil:
-    """Pixels of the register tiles that cover a lane of columns: 8, 7, 4, 2 or 1."""
+    """Pixels of the register tiles that cover a lane of columns: 8, 7, 4 or 1."""
     cdef int64_t count = col.count
     if col.z_step == 1 and count >= 7 and most == PIXELS:
         return 8 if count >= 8 and divide_up(count, 8) * 8 <= divide_up(count, 7) * 7 else 7
-    return 4 if count >= 4 else 2 if count >= 2 else 1
+    return 4 if count >= 4 else 1
 
 
 cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t size, int64_t i) noexcept nogil:

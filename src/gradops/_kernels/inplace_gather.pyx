@@ -102,7 +102,6 @@ cdef inline void walk_tile(int pixels, int taps, int step, const Walk *s, const 
     if step == 1 and pixels == 8: walk_ukr(8, taps, step, s, src, filter, dst)
     elif step == 1 and pixels == 7: walk_ukr(7, taps, step, s, src, filter, dst)
     elif pixels == 4: walk_ukr(4, taps, step, s, src, filter, dst)
-    elif pixels == 2: walk_ukr(2, taps, step, s, src, filter, dst)
     elif pixels == 1: walk_ukr(1, taps, step, s, src, filter, dst)
 
 

@@ -111,7 +111,6 @@ cdef inline void walk_tile(int rows, int taps, int step, int pixels, const Walk 
     if step == 1 and pixels == 8: walk_ukr(rows, taps, 8, step, s, first, src, dy, sums)
     elif step == 1 and pixels == 7: walk_ukr(rows, taps, 7, step, s, first, src, dy, sums)
     elif pixels == 4: walk_ukr(rows, taps, 4, step, s, first, src, dy, sums)
-    elif pixels == 2: walk_ukr(rows, taps, 2, step, s, first, src, dy, sums)
     elif pixels == 1: walk_ukr(rows, taps, 1, step, s, first, src, dy, sums)
 
 

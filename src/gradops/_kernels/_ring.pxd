@@ -155,10 +155,9 @@ cdef inline void fill_ring(const Block *b, Ring *ring, int64_t t, int64_t rows, 
         top = smaller(larger(begin, -b.row.src_start), end)
         bottom = larger(smaller(end, b.g.src_rows - b.row.src_start), top)
         pack_planes(b, ring, top, bottom, first, b.row.z_step * ahead)
-    for z in range(begin, top):
-        pack_row(b, z, first, ring.width, b.row.z_step * ahead, ring_row(b, ring, z))
-    for z in range(bottom, end):
-        pack_row(b, z, first, ring.width, b.row.z_step * ahead, ring_row(b, ring, z))
+    for z in range(begin, end):
+        if not top <= z < bottom:
+            pack_row(b, z, first, ring.width, b.row.z_step * ahead, ring_row(b, ring, z))
     ring.next = end
 
 

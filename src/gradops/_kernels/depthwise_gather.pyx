@@ -71,21 +71,22 @@ cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Rin
         store(out + q * ld, acc[q])
 
 
-cdef inline void stencil_tile(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
-    """stencil_ukr for any pixels <= TILE."""
-    if pixels == 14: stencil_ukr(14, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 13: stencil_ukr(13, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 12: stencil_ukr(12, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 11: stencil_ukr(11, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+cdef inline int64_t tile_pixels(int64_t pixels) noexcept nogil:
+    """Pixels of the register tiles that cover so many with the least beside them; the last one begins early enough to be full."""
+    cdef int64_t most = TILE if MR > 6 else 10
+    if pixels >= most and divide_up(pixels, most) * most <= divide_up(pixels, 10) * 10:
+        return most
+    if pixels >= 10 and divide_up(pixels, 10) * 10 <= divide_up(pixels, 7) * 7 + 4:
+        return 10
+    return 7 if pixels >= 7 else 4 if pixels >= 4 else 1
+
+
+cdef inline void stencil_tile(int64_t pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
+    """stencil_ukr for the pixels of `tile_pixels`."""
+    if pixels == TILE: stencil_ukr(TILE, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
     elif pixels == 10: stencil_ukr(10, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 9: stencil_ukr(9, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 8: stencil_ukr(8, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
     elif pixels == 7: stencil_ukr(7, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 6: stencil_ukr(6, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 5: stencil_ukr(5, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
     elif pixels == 4: stencil_ukr(4, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 3: stencil_ukr(3, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 2: stencil_ukr(2, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
     elif pixels == 1: stencil_ukr(1, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
 
 
@@ -112,19 +113,17 @@ cdef void compute_strip(const Gather *w, const Strip *s, const real *filter) noe
 cdef void compute_row(const Gather *w, const Strip *s, int64_t r, int64_t v, const real *filter) noexcept nogil:
     """Vector v of row r of a strip."""
     cdef const Block *b = s.b
-    cdef int64_t taps = b.vectors * VL, tiles = divide_up(s.pixels, TILE if MR > 6 else 12), i, q
+    cdef int64_t taps = b.vectors * VL, pixels = tile_pixels(s.pixels), i, q
     cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
     cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r) + s.row_shift) + (v * s.ring.width + s.col_shift) * VL
     cdef real *out = s.out + r * s.row + v * VL
-    cdef int size
     filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps + v * VL
-    for i in range(tiles):
-        q = part(s.pixels, i, tiles)
-        size = <int> (part(s.pixels, i + 1, tiles) - q)
+    for i in range(divide_up(s.pixels, pixels)):
+        q = smaller(i * pixels, s.pixels - pixels)
         if b.col.z_step == 1:
-            stencil_tile(size, 1, b, s.ring, row + q * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
+            stencil_tile(pixels, 1, b, s.ring, row + q * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
         else:
-            stencil_tile(size, b.col.z_step, b, s.ring, row + q * b.col.z_step * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
+            stencil_tile(pixels, b.col.z_step, b, s.ring, row + q * b.col.z_step * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
 
 
 cdef void fold(const real *lanes, int64_t channels, int64_t multiplier, real *sums) noexcept nogil:
@@ -162,6 +161,11 @@ cdef bint is_direct_gather(const Gather *w, const Block *b) noexcept nogil:
     return is_direct(w.g, w.storage, b.lanes) and (w.k.multiplier == 1 or w.g.dst_channels > 1)
 
 
+cdef void fill(const Block *b, Ring *ring, int64_t t, int64_t rows, int64_t first, int64_t ahead) noexcept nogil:
+    """fill_ring, compiled once."""
+    fill_ring(b, ring, t, rows, first, ahead)
+
+
 cdef void gather_strip(const Gather *w, const Block *b, Ring *ring, int64_t t, int64_t rows, int64_t ahead, int64_t first, int64_t pixels, char *dst, const real *filter, real *line) noexcept nogil:
     """Pixels first.. of each row of a strip; the next one is `ahead` rows further. With several lanes of columns, results that are not written where
     they belong are left in whole rows of the line."""
@@ -172,7 +176,7 @@ cdef void gather_strip(const Gather *w, const Block *b, Ring *ring, int64_t t, i
     if w.shared:
         s.row_shift, s.col_shift = b.row.src_start - w.hull_row.src_start, b.col.src_start - w.hull_col.src_start
     else:
-        fill_ring(b, ring, t, rows, b.col.z_step * first, ahead)
+        fill(b, ring, t, rows, b.col.z_step * first, ahead)
     s.b, s.ring, s.t, s.rows, s.pixels = b, ring, t, rows, pixels
     if is_direct_gather(w, b):
         dst += (b.row.out_start * g.dst_y + t * row + column * g.dst_x) * item_size(w.storage)
@@ -238,7 +242,7 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
         ahead = w.k.rows if t + w.k.rows < end else 0
         if w.shared:
             b.row, b.col = &w.hull_row, &w.hull_col
-            fill_ring(&b, &ring, t, smaller(w.k.rows, end - t), 0, ahead)
+            fill(&b, &ring, t, smaller(w.k.rows, end - t), 0, ahead)
         for i in range(g.row_lanes):
             b.row = row_lanes(g) + i
             rows = smaller(smaller(w.k.rows, end - t), b.row.count - t)

@@ -213,11 +213,11 @@ cdef void reduce_part(const Reduce *w, Block *b, int64_t lane, int64_t n, int64_
 cdef void store_sums(const Reduce *w, const Block *b, int64_t span, int64_t lane, const real *sums) noexcept nogil:
     """Writes a block's dw to the result or, of several spans, to its partial."""
     cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, ld = b.vectors * VL, step = w.g.filter_group // w.k.multiplier, tap
-    cdef real *partial = w.partials + place(&w.wave, span) * taps * w.k.total
+    cdef int storage = w.storage if w.spans == 1 else REAL_STORAGE
+    cdef char *out = w.dw if w.spans == 1 else <char *> (w.partials + place(&w.wave, span) * taps * w.k.total)
+    narrow_block(storage, sums, ld, taps, b.lanes, out + lane * step * item_size(storage), w.g.filter_x, step)
     if w.spans > 1:
-        narrow_block(REAL_STORAGE, sums, ld, taps, b.lanes, <char *> (partial + lane * step), w.g.filter_x, step)
         return
-    narrow_block(w.storage, sums, ld, taps, b.lanes, w.dw + lane * step * item_size(w.storage), w.g.filter_x, step)
     for tap in range(taps):
         if not all_finite(sums + tap * ld, b.lanes):
             w.finite[0] = False

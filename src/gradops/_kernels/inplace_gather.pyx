@@ -115,7 +115,8 @@ cdef inline void walk_taps(int taps, int step, int pixels, const Walk *s, const 
     elif step == 1 and taps == 4: walk_tile(pixels, 4, step, s, src, filter, dst)
 
 
-cdef inline void walk(const Walk *s, const Lane *col, int64_t pixels, const real *src, const real *filter, real *dst) noexcept nogil:
+cdef void walk(const Walk *s, const Lane *col, int64_t pixels, const real *src, const real *filter, real *dst) noexcept nogil:
+    """A vector of a tile, of numbers as they are computed with."""
     if col.z_step == 1:
         walk_taps(<int> col.taps, 1, <int> pixels, s, src, filter, dst)
     else:
@@ -123,7 +124,7 @@ cdef inline void walk(const Walk *s, const Lane *col, int64_t pixels, const real
 
 
 cdef void gather_tile(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst, real *scratch) noexcept nogil:
-    """A vector of a tile."""
+    """The same as they are stored."""
     cdef Walk near
     cdef real *window = scratch + ROWS * PIXELS * VL
     if not s.staged:

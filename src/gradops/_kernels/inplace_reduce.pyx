@@ -202,12 +202,10 @@ cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end
 cdef void store_sums(const Reduce *w, int64_t span, int64_t v, const real *sums) noexcept nogil:
     """Writes a vector of dw to the result or, of several spans, to its partial; the lanes that the vector before has are left out."""
     cdef int64_t overlap = v * VL - first_channel(w.g, v), step = w.g.filter_group
-    cdef real *partial = w.partials + place(&w.wave, span) * w.taps * w.g.groups
-    if w.spans > 1:
-        narrow_block(REAL_STORAGE, sums + overlap, VL, w.taps, VL - overlap, <char *> (partial + v * VL * step), w.g.filter_x, step)
-        return
-    narrow_block(w.storage, sums + overlap, VL, w.taps, VL - overlap, w.dw + v * VL * step * item_size(w.storage), w.g.filter_x, step)
-    if not all_finite(sums, w.taps * VL):
+    cdef int storage = w.storage if w.spans == 1 else REAL_STORAGE
+    cdef char *out = w.dw if w.spans == 1 else <char *> (w.partials + place(&w.wave, span) * w.taps * w.g.groups)
+    narrow_block(storage, sums + overlap, VL, w.taps, VL - overlap, out + v * VL * step * item_size(storage), w.g.filter_x, step)
+    if w.spans == 1 and not all_finite(sums, w.taps * VL):
         w.finite[0] = False
 
 

@@ -80,7 +80,7 @@ def test_small_integers_give_exact_results(op, problem, level):
 
 
 @every_case
-def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+def test_random_numbers_lie_within_the_rounding_error(op, problem):
     for dtype in op.dtypes:
         operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
         got, expected = planes(op, problem, *operands), op.expect(problem, *operands)

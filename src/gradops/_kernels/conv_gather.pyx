@@ -187,10 +187,8 @@ cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel 
         dst = w.dst + (at.n * g.dst_n + (p.row.out_start + p.row.out_step * at.u) * g.dst_y
                        + (p.col.out_start + p.col.out_step * at.v) * g.dst_x
                        + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
-        if w.channel_rows:
-            narrow_block(w.storage, b.c + done, LDP, b.channels, take, dst, g.dst_c, step)
-        else:
-            narrow_block(w.storage, b.c + done * ldc, ldc, take, b.channels, dst, step, g.dst_c)
+        narrow_block(w.storage, b.c + done * (1 if w.channel_rows else ldc), LDP if w.channel_rows else ldc, b.channels if w.channel_rows else take,
+                     take if w.channel_rows else b.channels, dst, g.dst_c if w.channel_rows else step, step if w.channel_rows else g.dst_c)
         advance(p, at, take)
         done += take
 

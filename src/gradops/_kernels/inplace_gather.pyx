@@ -99,8 +99,8 @@ cdef inline void walk_ukr(int pixels, int taps, int step, const Walk *s, const r
 
 cdef inline void walk_tile(int pixels, int taps, int step, const Walk *s, const real *src, const real *filter, real *dst) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and pixels == 8: walk_ukr(8, taps, step, s, src, filter, dst)
-    elif step == 1 and pixels == 7: walk_ukr(7, taps, step, s, src, filter, dst)
+    if step == 1 and (MR > 6 or taps < 7) and pixels == 8: walk_ukr(8, taps, step, s, src, filter, dst)
+    elif step == 1 and (MR > 6 or taps < 7) and pixels == 7: walk_ukr(7, taps, step, s, src, filter, dst)
     elif pixels == 4: walk_ukr(4, taps, step, s, src, filter, dst)
     elif pixels == 1: walk_ukr(1, taps, step, s, src, filter, dst)
 

@@ -117,8 +117,8 @@ cdef inline void walk_tile(int rows, int taps, int step, int pixels, const Walk 
 cdef inline void walk_taps(int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const real *src, const real *dy, real *sums) noexcept nogil:
     """walk_tile for the rows of `rows_of_tile` and the taps that there are for a step."""
     if rows == 3: walk_tile(3, 3, step, pixels, s, first, src, dy, sums)
-    elif rows == 2 and taps == 5: walk_tile(2, 5, step, pixels, s, first, src, dy, sums)
-    elif rows == 2: walk_tile(2, 7, step, pixels, s, first, src, dy, sums)
+    elif MR > 6 and rows == 2 and taps == 5: walk_tile(2, 5, step, pixels, s, first, src, dy, sums)
+    elif MR > 6 and rows == 2: walk_tile(2, 7, step, pixels, s, first, src, dy, sums)
     elif taps == 3: walk_tile(1, 3, step, pixels, s, first, src, dy, sums)
     elif taps == 5: walk_tile(1, 5, step, pixels, s, first, src, dy, sums)
     elif taps == 7: walk_tile(1, 7, step, pixels, s, first, src, dy, sums)

@@ -122,21 +122,18 @@ cdef void store_block(const Reduce *w, const Block *b) noexcept nogil:
     """Restores the taps and writes them to the result or, of several spans, to their partial."""
     cdef const Problem *g = w.g
     cdef int64_t tap, c, v, at
+    cdef int storage = w.storage if w.spans == 1 else REAL_STORAGE
+    cdef char *out = w.dw if w.spans == 1 else <char *> (w.partials + place(&w.wave, b.span) * filter_size(w))
     cdef real *taps = b.x
     for c in range(b.x_channels):
         for v in range(divide_up(b.dy_channels, VL)):
             restore_filter(b.sums + c * DY_CHANNELS + v * VL, SUMS_PLANE, taps + c * DY_CHANNELS + v * VL, X_CHANNELS * DY_CHANNELS)
     for tap in range(9):
         at = tap * g.filter_x + b.x_channel * g.filter_src + b.group * g.filter_group + b.dy_channel * g.filter_dst
-        if w.spans > 1:
-            narrow_block(REAL_STORAGE, taps, DY_CHANNELS, b.x_channels, b.dy_channels, <char *> (w.partials + place(&w.wave, b.span) * filter_size(w) + at),
-                         g.filter_src, g.filter_dst)
-        else:
-            narrow_block(w.storage, taps, DY_CHANNELS, b.x_channels, b.dy_channels, w.dw + at * item_size(w.storage),
-                         g.filter_src, g.filter_dst)
-            for c in range(b.x_channels):
-                if not all_finite(taps + c * DY_CHANNELS, b.dy_channels):
-                    w.finite[0] = False
+        narrow_block(storage, taps, DY_CHANNELS, b.x_channels, b.dy_channels, out + at * item_size(storage), g.filter_src, g.filter_dst)
+        for c in range(b.x_channels if w.spans == 1 else 0):
+            if not all_finite(taps + c * DY_CHANNELS, b.dy_channels):
+                w.finite[0] = False
         taps += X_CHANNELS * DY_CHANNELS
 
 

@@ -6,6 +6,7 @@ the first cache, from which it is then computed in the same way.
 """
 from libc.stdint cimport int64_t
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller
+from _scratch cimport padded
 from _storage cimport real, LINE, VL, BFLOAT16, FLOAT16, REAL_STORAGE, item_size, narrow, prefetch_soon, prefetch_to_write, widen
 
 cdef enum:
@@ -62,7 +63,22 @@ cdef inline int64_t first_channel(const Problem *g, int64_t v) noexcept nogil:
 
 
 cdef inline bint is_staged(const Problem *g, int storage) noexcept nogil:
+    if g.col_lanes == 0:
+        return False
     return storage != REAL_STORAGE or col_lanes(g)[0].src_unit * g.src_x * <int64_t> sizeof(real) % CROWDED == 0
+
+
+cdef inline int64_t staging_size(const Problem *g, int storage) noexcept nogil:
+    """Reals of the scratch beside a tile: its results or its dy, then the window."""
+    return padded(ROWS * PIXELS * VL + window_size(g)) if is_staged(g, storage) else 0
+
+
+cdef inline int64_t longest_lane(const Problem *g) noexcept nogil:
+    """Pixels of the longest lane of rows."""
+    cdef int64_t count = 0, i
+    for i in range(g.row_lanes):
+        count = larger(count, row_lanes(g)[i].count)
+    return count
 
 
 cdef inline int64_t window_size(const Problem *g) noexcept nogil:
@@ -130,6 +146,7 @@ cdef inline void widen_vectors(int storage, const char *src, int64_t step, int64
 
 
 cdef inline void narrow_vectors(int storage, const real *src, int64_t count, char *dst, int64_t step) noexcept nogil:
+    """The inverse of widen_vectors."""
     cdef int64_t i
     for i in range(count):
         narrow(storage, src + i * VL, VL, dst + i * step)

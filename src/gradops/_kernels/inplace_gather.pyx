@@ -11,8 +11,8 @@ empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, an
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, is_staged, rows_of_strip, stage, taps_inside, tile_columns, tile_pixels, unstage, walk_down, window_size
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
+from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, longest_lane, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, unstage, walk_down
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, item_size, load, load_once, prefetch_soon, prefetch_to_write, store, widen_block, zero
 
@@ -35,11 +35,8 @@ cdef struct Gather:
 
 cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
-    cdef int64_t enough = BLOCKS_PER_THREAD * threads, i
-    w.vectors = divide_up(g.groups, VL)
-    w.count = 0
-    for i in range(g.row_lanes):
-        w.count = larger(w.count, row_lanes(g)[i].count)
+    cdef int64_t enough = BLOCKS_PER_THREAD * threads
+    w.vectors, w.count = divide_up(g.groups, VL), longest_lane(g)
     w.parts = smaller(divide_up(enough, g.images), w.count)
     w.blocks = smaller(divide_up(enough, g.images * w.parts), divide_up(w.vectors, LEAST_VECTORS))
 
@@ -187,15 +184,18 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
     cdef int64_t panels, scratch_size
+    if not g.covered:
+        clear_dst(g, w.dst, item_size(w.storage), threads)
+    if g.row_lanes == 0 or g.col_lanes == 0:            # no pixel has a tap
+        return 0
+    threads = useful_threads(g, threads, threads)
     plan(w, threads)
-    threads = useful_threads(g, g.images * w.parts * w.blocks, threads)
+    threads = <int> smaller(threads, g.images * w.parts * w.blocks)
     panels = padded(g.filter_rows * g.filter_cols * w.vectors * VL)
-    scratch_size = padded(ROWS * PIXELS * VL + window_size(g)) if g.col_lanes and is_staged(g, w.storage) else 0
+    scratch_size = staging_size(g, w.storage)
     w.filter_panels = allocate(panels + threads * scratch_size)
     if w.filter_panels == NULL:
         return 1
-    if not g.covered:
-        clear_dst(g, w.dst, item_size(w.storage), threads)
     finite[0] = pack_filter(w)
     gather_blocks(w, threads, w.filter_panels + panels, scratch_size)
     release(w.filter_panels)

@@ -2,7 +2,7 @@
 """dw[tap, c] = sum_pixel x[pixel + tap, c] dy[pixel, c]: depthwise_conv2d_native_backprop_filter, images read where they lie.
 
 In parallel: blocks of (span of images and rows, vectors of channels); each span sums into its own partial dw, and the partials are added in
-order. Packed: nothing. A register tile is one vector of some pixels of a row of dy and of all taps or a row of them; each column of x beside
+order. Packed: nothing. A register tile is one vector of some pixels of a row of dy and of 3 x 3 taps or one or two rows of them; each column of x beside
 the pixels is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk down a few rows, as in inplace_gather.
 
 *Assumes:* x, dy and dw are contiguous and aligned, channels the last axis, one lane a channel and at least VL of them; the problem is that of the
@@ -12,7 +12,7 @@ the image.
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, is_staged, rows_of_strip, stage, stage_row, taps_inside, tile_columns, tile_pixels, walk_down, window_size
+from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, longest_lane, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, walk_down
 from _partials cimport Wave, add_wave, first_wave, next_wave, place
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -20,10 +20,10 @@ from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, clear, item_s
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
-    MOST_SPANS = 32
-    PIXELS_PER_SPAN = 256                               # at least, where there are more than SPANS
-    SPANS = 8
-    FEWEST_PIXELS = 48                                  # of a span
+    MOST_SPANS = 32                                     # about
+    PIXELS_PER_SPAN = 256                               # at least, where there are more spans than SPANS
+    SPANS = 8                                           # as many, if each then has FEWEST_PIXELS
+    FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
     LEAST_VECTORS = 8                                   # of channels that are split
 
@@ -47,13 +47,9 @@ cdef struct Reduce:
 cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
-    cdef int64_t pixels, i
+    cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols
     w.taps = g.filter_rows * g.filter_cols
-    w.vectors = divide_up(g.groups, VL)
-    w.count = 0
-    for i in range(g.row_lanes):
-        w.count = larger(w.count, row_lanes(g)[i].count)
-    pixels = g.images * g.dst_rows * g.dst_cols
+    w.vectors, w.count = divide_up(g.groups, VL), longest_lane(g)
     w.spans = larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, SPANS)), 1)
     w.parts = smaller(divide_up(smaller(w.spans, MOST_SPANS), g.images), w.count)
     w.spans = g.images * w.parts if w.parts > 1 else smaller(w.spans, smaller(g.images, MOST_SPANS))
@@ -239,9 +235,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     size = w.taps * w.g.groups
     w.wave = first_wave(w.spans, size, threads)
     partials = padded(w.wave.slots * size) if w.spans > 1 else 0
-    scratch_size = padded(divide_up(w.vectors, w.blocks) * w.taps * VL)
-    if w.g.col_lanes and is_staged(w.g, w.storage):
-        scratch_size += padded(ROWS * PIXELS * VL + window_size(w.g))
+    scratch_size = padded(divide_up(w.vectors, w.blocks) * w.taps * VL) + staging_size(w.g, w.storage)
     w.partials = allocate(partials + threads * scratch_size)
     if w.partials == NULL:
         return 1

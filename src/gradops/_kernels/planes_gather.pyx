@@ -238,6 +238,10 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
     cdef int64_t panels, scratch_size
+    if not g.covered:
+        clear_dst(g, w.dst, item_size(w.storage), threads)
+    if g.row_lanes == 0:                                # no pixel has a tap
+        return 0
     plan(w)
     threads = useful_threads(g, g.images * g.groups, threads)
     panels = padded(g.groups * w.taps)
@@ -245,8 +249,6 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     w.weights = allocate(panels + threads * scratch_size)
     if w.weights == NULL:
         return 1
-    if not g.covered:
-        clear_dst(g, w.dst, item_size(w.storage), threads)
     finite[0] = pack_filter(w)
     clear(w.weights + panels, threads * scratch_size)
     gather_planes(w, threads, w.weights + panels, scratch_size)

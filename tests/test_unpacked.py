@@ -1,0 +1,235 @@
+"""The depthwise kernels that pack no ring of rows: on every shape that they accept they compute what the definition says."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from problems import exact_case
+
+from gradops._algorithms import CROWDED, MOST_PLANE_COLUMNS, MOST_PLANE_ROWS, MOST_ROWS, MOST_STEP, WIDEST_VECTOR
+from gradops.testing import (
+    OPS,
+    Problem,
+    accepting,
+    assert_close,
+    assert_exact,
+    dtype_named,
+    forced,
+    random_integers,
+    random_normal,
+)
+
+OPS_OF_KIND = [op for op in OPS.values() if op.kind == "depthwise"]
+GATHERS = [op for op in OPS_OF_KIND if op.sizes != "filter_sizes"]
+INPLACE = [
+    Problem(n=2, h=13, w=14, c=32, m=1, r=3, s=3, padding="SAME"),  # tiles of 7
+    Problem(n=1, h=9, w=23, c=19, m=1, r=3, s=3, padding="SAME"),  # the last tile begins before the one before it ends
+    Problem(n=3, h=12, w=9, c=24, m=1, r=5, s=5, strides=(2, 2), padding="SAME"),  # phases; the last vector overlaps
+    Problem(n=1, h=17, w=16, c=40, m=1, r=7, s=7, padding="SAME"),  # rows of taps by twos
+    Problem(n=2, h=11, w=6, c=16, m=1, r=2, s=4, padding=(0, 3, 2, 2)),
+    Problem(n=1, h=31, w=30, c=17, m=1, r=3, s=3, dilations=(2, 3), padding="SAME"),
+    Problem(n=1, h=20, w=19, c=18, m=1, r=3, s=3, strides=(3, 2), dilations=(2, 2), padding="SAME"),
+    Problem(n=1, h=7, w=5, c=33, m=1, r=9, s=3, strides=(1, 1), padding=(9, 0, 2, 2)),  # rows without a tap
+    Problem(n=1, h=6, w=12, c=20, m=1, r=1, s=3, strides=(1, 1), padding=(0, 0, 6, 7)),  # columns without a tap
+    Problem(n=1, h=15, w=16, c=16, m=1, r=2, s=2, strides=(4, 3)),  # columns that nothing reads
+    Problem(n=1, h=9, w=10, c=1024, m=1, r=3, s=3, padding="SAME"),  # pixels at a crowding distance
+    Problem(n=40, h=3, w=3, c=16, m=1, r=3, s=3, padding="SAME"),  # more images than spans
+    Problem(
+        n=1, h=150, w=140, c=112, m=1, r=3, s=3, padding="SAME"
+    ),  # too large for a cache: the next strip is fetched
+    Problem(n=1, h=100, w=96, c=64, m=1, r=5, s=5, strides=(2, 2), padding="SAME"),
+]
+PLANES = [
+    Problem(n=2, h=13, w=17, c=3, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
+    Problem(n=1, h=9, w=16, c=5, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
+    Problem(n=2, h=30, w=41, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=1, h=31, w=64, c=2, m=1, r=5, s=5, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=1, h=11, w=33, c=2, m=1, r=5, s=4, strides=(1, 2), padding=(2, 1, 3, 0), layout="NCHW"),
+    Problem(n=1, h=12, w=40, c=2, m=1, r=2, s=2, strides=(2, 1), layout="NCHW"),
+    Problem(n=1, h=200, w=230, c=2, m=1, r=7, s=7, padding="SAME", layout="NCHW"),  # strips
+    Problem(
+        n=1, h=90, w=150, c=2, m=1, r=6, s=3, strides=(2, 2), padding=(9, 0, 1, 1), layout="NCHW"
+    ),  # rows without a tap
+    Problem(n=1, h=5, w=30, c=2, m=1, r=1, s=3, padding=(0, 0, 5, 7), layout="NCHW"),  # columns without a tap
+    Problem(n=1, h=5, w=39, c=2, m=1, r=1, s=2, strides=(2, 2), layout="NCHW"),  # rows and columns that nothing reads
+    Problem(n=1, h=6, w=2000, c=2, m=1, r=3, s=40, padding="SAME", layout="NCHW"),
+]
+UNREACHED = {
+    "inplace": [
+        Problem(n=2, h=1, w=9, c=16, m=1, r=1, s=1, strides=(2, 1), padding=(1, 0, 0, 0)),
+        Problem(n=2, h=4, w=1, c=16, m=1, r=1, s=3, strides=(1, 2), dilations=(1, 3), padding=(0, 0, 1, 7)),
+    ],
+    "planes": [Problem(n=1, h=1, w=20, c=2, m=1, r=1, s=1, strides=(2, 1), padding=(1, 0, 0, 0), layout="NCHW")],
+}
+"""Problems in which the filter meets nothing but padding."""
+CASES = [
+    pytest.param(algorithm, op, problem, id=f"{op}-{problem}")
+    for algorithm, problems in (("inplace", INPLACE), ("planes", PLANES))
+    for op in OPS_OF_KIND
+    for problem in problems
+    if algorithm in accepting(op, problem)
+]
+every_case = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES)
+
+
+def forced_to(algorithm, op, problem, *operands, **options):
+    with forced(algorithm=algorithm):
+        return op(problem, *operands, **options)
+
+
+def few(problem):
+    """Whether strides or paddings alone leave much of a result at zero."""
+    return problem.strides[0] > 2 or problem.padding != "SAME"
+
+
+def test_cases_are_accepted():
+    """All but the two forward ops of a stride of three in place, and the filter gradient of planes."""
+    assert len(CASES) == 3 * len(INPLACE) - 2 + 2 * len(PLANES)
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
+    def accepted(**changed):
+        return accepting(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | changed))
+
+    assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
+    for refused in {"c": WIDEST_VECTOR - 1}, {"layout": "NCHW"}, {"m": 2}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
+        assert accepted(**refused) == ("depthwise",)
+    crowded = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
+    assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
+    assert (accepted(strides=(MOST_STEP + 1, 1)) == ("depthwise",)) == (op.sizes != "input_sizes")
+
+
+def test_planes_are_for_long_rows_and_small_strides():
+    def accepted(op, **changed):
+        given_ = {"h": 20, "w": 40, "c": 2, "m": 1, "padding": "SAME", "layout": "NCHW"} | changed
+        return accepting(OPS[f"depthwise_conv2d_native{op}"], Problem(**given_))
+
+    assert accepted("_backprop_filter") == ("depthwise",)
+    for op in "", "_backprop_input":
+        assert (
+            accepted(op) == accepted(op, r=MOST_PLANE_ROWS) == accepted(op, w=WIDEST_VECTOR) == ("planes", "depthwise")
+        )
+        for refused in (
+            {"m": 2}, {"w": WIDEST_VECTOR - 1}, {"r": MOST_PLANE_ROWS + 1}, {"dilations": (1, 2)}, {"strides": (3, 1)},
+            {"w": MOST_PLANE_COLUMNS}, {"w": 2 * WIDEST_VECTOR - 2, "strides": (1, 2)},
+        ):  # fmt: skip
+            assert accepted(op, **refused) == ("depthwise",)
+
+
+@every_case
+def test_small_integers_give_exact_results(algorithm, op, problem, level):
+    operands, expected = exact_case(op, problem)
+    for dtype in op.dtypes:
+        narrowed = (operand.astype(dtype_named(dtype)) for operand in operands)
+        got = forced_to(algorithm, op, problem, *narrowed, num_threads=2)
+        assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=few(problem))
+
+
+@every_case
+def test_random_numbers_lie_within_the_rounding_error(algorithm, op, problem):
+    for dtype in op.dtypes:
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
+        got, expected = forced_to(algorithm, op, problem, *operands), op.expect(problem, *operands)
+        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=few(problem))
+
+
+@every_case
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_threads_do_not_change_a_bit(algorithm, op, problem, dtype):
+    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
+    one, *others = (forced_to(algorithm, op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
+    for other in others:
+        np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))
+
+
+@every_case
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_nothing_is_read_beyond_the_last_element(algorithm, op, problem, dtype, level, at_the_edge):
+    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
+    moved = [at_the_edge(operand) for operand in operands]
+    np.testing.assert_array_equal(
+        forced_to(algorithm, op, problem, *moved), forced_to(algorithm, op, problem, *operands)
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "op", "problem"),
+    [
+        pytest.param(algorithm, op, problem, id=f"{op}-{problem}")
+        for algorithm, problems in UNREACHED.items()
+        for op in (OPS_OF_KIND if algorithm == "inplace" else GATHERS)
+        for problem in problems
+    ],
+)
+def test_what_no_product_reaches_is_zero(algorithm, op, problem, level):
+    assert algorithm in accepting(op, problem)
+    for dtype in op.dtypes:
+        operands = random_integers(op.shapes(problem), dtype_named(dtype), seed=3)
+        out = op(problem, *operands)
+        out[...] = 5
+        forced_to(algorithm, op, problem, *operands, out=out)
+        np.testing.assert_array_equal(out.astype(np.float64), 0)
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+@pytest.mark.parametrize("taps", range(1, 8))
+@pytest.mark.parametrize("stride", [1, 2])
+def test_every_width_and_number_of_taps(op, taps, stride, level):
+    for width in range(1, 20):
+        problem = Problem(n=1, h=5, w=width, c=16, m=1, r=taps, s=taps, strides=(stride, stride), padding="SAME")
+        operands, expected = exact_case(op, problem)
+        got = forced_to("inplace", op, problem, *(operand.astype(np.float32) for operand in operands))
+        assert_exact(got, expected, label=f"{op} {problem}", mostly_zero_ok=True)
+
+
+@given(
+    op=st.sampled_from(OPS_OF_KIND),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
+    sizes=st.tuples(st.integers(1, 9), st.integers(1, 30), st.integers(1, 90), st.integers(1, 70)),
+    taps=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 0, 11)]),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_any_shape(op, layout, sizes, taps, strides, dilations, padding, dtype):
+    n, h, w, c = sizes
+    if layout == "NHWC":
+        c = max(c, WIDEST_VECTOR)
+    else:
+        c, dilations = min(c, 4), (1, 1)
+    problem = Problem(
+        n=n, h=h, w=w, c=c, m=1, r=taps[0], s=taps[1], strides=strides, dilations=dilations, padding=padding, layout=layout
+    )  # fmt: skip
+    assume(all(axis[1] > 0 for axis in problem.axes) and len(accepting(op, problem)) > 1)
+    operands = random_integers(op.shapes(problem), np.float64, seed=h)
+    expected = op.expect(problem, *operands)
+    for algorithm in accepting(op, problem):
+        got = forced_to(algorithm, op, problem, *(operand.astype(dtype) for operand in operands))
+        assert_exact(got, expected, label=f"{op} {problem} {algorithm}", mostly_zero_ok=True)
+
+
+INFINITE = {
+    "inplace": Problem(n=1, h=6, w=9, c=16, m=1, r=3, s=3, padding="SAME"),
+    "planes": Problem(n=1, h=6, w=19, c=2, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "op"),
+    [*(("inplace", op) for op in OPS_OF_KIND), *(("planes", op) for op in GATHERS)],
+    ids=str,
+)
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("element", [0, 17, 323, -1])
+def test_infinities_do_not_spread(algorithm, op, value, at, element, level):
+    """Not to the zeros beside the image, nor to pixels that two tiles compute or one leaves out."""
+    problem = INFINITE[algorithm]
+    operands = random_normal(op.shapes(problem), np.float32, seed=11)
+    operands[at].reshape(-1)[element % operands[at].size] = value
+    with np.errstate(invalid="ignore"):
+        expected = op.reference(problem, *(operand.astype(np.float64) for operand in operands))
+    np.testing.assert_allclose(forced_to(algorithm, op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
+    assert np.isfinite(expected).any() and not np.isfinite(expected).all()

@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch", minversion="2.9", reason="PyTorch of at lea
 
 import gradops.torch as gt  # noqa: E402
 from gradops import _threads  # noqa: E402
+from gradops._algorithms import ALGORITHMS  # noqa: E402
 from gradops.testing import LEVELS, forced, runnable  # noqa: E402
 from gradops.torch import _override  # noqa: E402
 from gradops.torch._override import KINDS  # noqa: E402
@@ -125,7 +126,7 @@ def test_every_level_reads_and_writes_pytorchs_filters(name, level):
             check(name, dtype, "channels_last", "channels_last")
 
 
-@pytest.mark.parametrize("algorithm", ["conv", "winograd", "stem", "depthwise"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @EVERY_CASE
 def test_every_algorithm_reads_and_writes_pytorchs_filters(name, algorithm):
     with forced(algorithm=algorithm):

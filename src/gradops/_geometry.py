@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from gradops._algorithms import algorithms
-from gradops._problem import Axis, Plan
+from gradops._problem import Axis, Plan, laid_down
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
 Attributes: TypeAlias = tuple[Numbers, str | tuple[Shape, ...], Numbers, str, Numbers]
@@ -158,7 +158,7 @@ def plan(
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
         algorithms=algorithms(
-            kind.result, kind.depthwise, rows, cols, groups, filter_shape[2], out_channels, data_format
+            kind.result, kind.depthwise, *laid_down(rows, cols), groups, filter_shape[2], out_channels, data_format
         ),
         filter_format=filter_format,
     )

@@ -132,7 +132,7 @@ class Plan:
 
 def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     layout = LAYOUTS[plan.data_format]
-    view = _laid_down(_View(plan.input_shape, plan.output_shape, plan.rows, plan.cols), plan)
+    view = _laid_down(plan)
     if algorithm == "conv":
         view = _merged(view, plan)
         view = view if unpadded else _flattened(view, plan)
@@ -178,16 +178,23 @@ class _View(NamedTuple):
     cols: Axis
 
 
-def _laid_down(view: _View, plan: Plan) -> _View:
-    """An image of one column becomes one of one row: kernels work along rows."""
-    cols = view.cols
+def laid_down(rows: Axis, cols: Axis) -> tuple[Axis, Axis]:
+    """The axes that kernels see: an image of one column becomes one of one row, since they work along rows."""
     if not cols.size == cols.out == cols.taps == 1 or cols.before:
-        return view
+        return rows, cols
+    return Axis(1, 1, 1, 1, 0, 1), rows
+
+
+def _laid_down(plan: Plan) -> _View:
+    rows, cols = laid_down(plan.rows, plan.cols)
+    if cols is plan.cols:
+        return _View(plan.input_shape, plan.output_shape, rows, cols)
     layout = LAYOUTS[plan.data_format]
     before, after = (
-        layout.arranged(shape[layout.n], 1, shape[layout.h], shape[layout.c]) for shape in (view.input, view.output)
+        layout.arranged(shape[layout.n], 1, shape[layout.h], shape[layout.c])
+        for shape in (plan.input_shape, plan.output_shape)
     )
-    return _View(before, after, Axis(1, 1, 1, 1, 0, 1), view.rows)
+    return _View(before, after, rows, cols)
 
 
 def _merged(view: _View, plan: Plan) -> _View:
@@ -245,7 +252,7 @@ def _row_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
 def _col_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of columns. The depthwise kernels load them as lines, and split those that would get too long."""
     make = gradient_lanes if scatters else forward_lanes
-    whole = make(axis, algorithm in ("inplace", "planes", "winograd"))
+    whole = make(axis, algorithm in ("inplace", "winograd"))
     if algorithm == "depthwise" and any((lane.taps - 1) * lane.tap_step >= WIDEST_LINE for lane in whole):
         return make(axis, True)
     return whole

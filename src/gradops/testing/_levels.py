@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradops._algorithms import algorithms
 from gradops._dispatch import LEVELS, available, forced
-from gradops._problem import Axis
+from gradops._problem import Axis, laid_down
 
 from ._ops import Op
 from ._problems import PoolProblem, Problem
@@ -26,4 +26,5 @@ def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
     )
     per_group, groups, outputs = problem.filter_groups
     result = {"": "output", "input_sizes": "input", "filter_sizes": "filter"}[op.sizes]
-    return algorithms(result, op.kind == "depthwise", rows, cols, groups, per_group, outputs * groups, problem.layout)
+    axes = laid_down(rows, cols)
+    return algorithms(result, op.kind == "depthwise", *axes, groups, per_group, outputs * groups, problem.layout)

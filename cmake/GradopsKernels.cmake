@@ -16,7 +16,7 @@ set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno
 # Register tiles with many taps are unrolled as a whole, beyond what GCC would do by itself.
 set(GRADOPS_FLAGS_OF_inplace_gather $<$<C_COMPILER_ID:GNU>:--param=max-completely-peeled-insns=2000>
     $<$<C_COMPILER_ID:GNU>:--param=max-completely-peel-times=32> $<$<C_COMPILER_ID:GNU>:--param=max-peel-branches=1000>)
-foreach(stem inplace_reduce planes_gather)
+foreach(stem inplace_reduce planes_gather planes_reduce)
   set(GRADOPS_FLAGS_OF_${stem} ${GRADOPS_FLAGS_OF_inplace_gather})
 endforeach()
 

@@ -6,7 +6,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import CROWDED, MOST_PLANE_COLUMNS, MOST_PLANE_ROWS, MOST_ROWS, MOST_STEP, WIDEST_VECTOR
+from gradops._algorithms import (
+    CROWDED,
+    LEAST_PIXELS,
+    LEAST_PIXELS_A_TAP,
+    MOST_PLANE_MASKS,
+    MOST_PLANE_ROWS,
+    MOST_ROWS,
+    MOST_STEP,
+    WIDEST_VECTOR,
+)
 from gradops.testing import (
     OPS,
     Problem,
@@ -20,7 +29,6 @@ from gradops.testing import (
 )
 
 OPS_OF_KIND = [op for op in OPS.values() if op.kind == "depthwise"]
-GATHERS = [op for op in OPS_OF_KIND if op.sizes != "filter_sizes"]
 INPLACE = [
     Problem(n=2, h=13, w=14, c=32, m=1, r=3, s=3, padding="SAME"),  # tiles of 7
     Problem(n=1, h=9, w=23, c=19, m=1, r=3, s=3, padding="SAME"),  # the last tile begins before the one before it ends
@@ -34,6 +42,7 @@ INPLACE = [
     Problem(n=1, h=15, w=16, c=16, m=1, r=2, s=2, strides=(4, 3)),  # columns that nothing reads
     Problem(n=1, h=9, w=10, c=1024, m=1, r=3, s=3, padding="SAME"),  # pixels at a crowding distance
     Problem(n=40, h=3, w=3, c=16, m=1, r=3, s=3, padding="SAME"),  # more images than spans
+    Problem(n=2, h=9, w=1, c=16, m=1, r=3, s=1, strides=(2, 1), padding="SAME"),  # one column, which becomes a row
     Problem(
         n=1, h=150, w=140, c=112, m=1, r=3, s=3, padding="SAME"
     ),  # too large for a cache: the next strip is fetched
@@ -46,13 +55,27 @@ PLANES = [
     Problem(n=1, h=31, w=64, c=2, m=1, r=5, s=5, strides=(2, 2), padding="SAME", layout="NCHW"),
     Problem(n=1, h=11, w=33, c=2, m=1, r=5, s=4, strides=(1, 2), padding=(2, 1, 3, 0), layout="NCHW"),
     Problem(n=1, h=12, w=40, c=2, m=1, r=2, s=2, strides=(2, 1), layout="NCHW"),
-    Problem(n=1, h=200, w=230, c=2, m=1, r=7, s=7, padding="SAME", layout="NCHW"),  # strips
+    Problem(n=1, h=60, w=130, c=2, m=1, r=7, s=7, padding="SAME", layout="NCHW"),  # strips
     Problem(
         n=1, h=90, w=150, c=2, m=1, r=6, s=3, strides=(2, 2), padding=(9, 0, 1, 1), layout="NCHW"
     ),  # rows without a tap
     Problem(n=1, h=5, w=30, c=2, m=1, r=1, s=3, padding=(0, 0, 5, 7), layout="NCHW"),  # columns without a tap
     Problem(n=1, h=5, w=39, c=2, m=1, r=1, s=2, strides=(2, 2), layout="NCHW"),  # rows and columns that nothing reads
-    Problem(n=1, h=6, w=2000, c=2, m=1, r=3, s=40, padding="SAME", layout="NCHW"),
+    Problem(n=1, h=6, w=1500, c=2, m=1, r=3, s=40, padding="SAME", layout="NCHW"),
+    Problem(
+        n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"
+    ),  # rows below a vector, blocks of channels
+    Problem(n=3, h=7, w=6, c=4, m=1, r=5, s=5, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=14, w=15, c=2, m=1, r=4, s=7, strides=(2, 1), padding=(3, 1, 0, 5), layout="NCHW"),
+    Problem(
+        n=5, h=3, w=1, c=3, m=1, r=2, s=1, padding="SAME", layout="NCHW"
+    ),  # planes below what a vector reaches over an end
+    Problem(n=40, h=5, w=8, c=1, m=1, r=3, s=2, padding="SAME", layout="NCHW"),  # more images than spans
+    Problem(n=1, h=150, w=140, c=60, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # what follows is fetched
+    Problem(n=2, h=17, w=21, c=3, m=1, r=3, s=3, dilations=(2, 3), padding="SAME", layout="NCHW"),  # lanes of rows
+    Problem(n=1, h=40, w=90, c=2, m=1, r=3, s=3, dilations=(12, 12), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=31, w=33, c=2, m=1, r=5, s=3, strides=(2, 2), dilations=(2, 3), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=9, w=11, c=3, m=1, r=3, s=3, strides=(1, 2), dilations=(4, 5), padding="SAME", layout="NCHW"),
 ]
 UNREACHED = {
     "inplace": [
@@ -83,8 +106,8 @@ def few(problem):
 
 
 def test_cases_are_accepted():
-    """All but the two forward ops of a stride of three in place, and the filter gradient of planes."""
-    assert len(CASES) == 3 * len(INPLACE) - 2 + 2 * len(PLANES)
+    """All but the two forward ops of a stride of three in place."""
+    assert len(CASES) == 3 * len(INPLACE) - 2 + 3 * len(PLANES)
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
@@ -93,26 +116,36 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
         return accepting(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | changed))
 
     assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
-    for refused in {"c": WIDEST_VECTOR - 1}, {"layout": "NCHW"}, {"m": 2}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
+    for refused in {"c": WIDEST_VECTOR - 1}, {"m": 2}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
         assert accepted(**refused) == ("depthwise",)
+    assert "inplace" not in accepted(layout="NCHW")
     crowded = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
     assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
+    assert accepted(w=1, r=1, s=1, strides=(2, 1)) == (
+        ("inplace", "depthwise") if op.sizes == "input_sizes" else ("depthwise",)
+    )
     assert (accepted(strides=(MOST_STEP + 1, 1)) == ("depthwise",)) == (op.sizes != "input_sizes")
 
 
-def test_planes_are_for_long_rows_and_small_strides():
+def test_planes_are_for_small_strides_and_preferred_for_long_rows():
     def accepted(op, **changed):
         given_ = {"h": 20, "w": 40, "c": 2, "m": 1, "padding": "SAME", "layout": "NCHW"} | changed
         return accepting(OPS[f"depthwise_conv2d_native{op}"], Problem(**given_))
 
-    assert accepted("_backprop_filter") == ("depthwise",)
+    preferred, accepting_ = ("planes", "depthwise"), ("depthwise", "planes")
     for op in "", "_backprop_input":
-        assert (
-            accepted(op) == accepted(op, r=MOST_PLANE_ROWS) == accepted(op, w=WIDEST_VECTOR) == ("planes", "depthwise")
-        )
+        for taken in {}, {"r": MOST_PLANE_ROWS}, {"w": LEAST_PIXELS[1]}, {"w": 2 * LEAST_PIXELS[2], "strides": (1, 2)}:
+            assert accepted(op, **taken) == preferred
+        for other in {"w": LEAST_PIXELS[1] - 1}, {"w": 2 * LEAST_PIXELS[2] - 2, "strides": (1, 2)}:
+            assert accepted(op, **other) == accepting_
+        assert accepted(op, dilations=(2, 2)) == preferred
+        assert accepted(op, dilations=(12, 12)) == accepting_
+    least = LEAST_PIXELS_A_TAP * 5
+    assert accepted("_backprop_filter", r=5, w=least) == preferred
+    assert accepted("_backprop_filter", r=5, w=least - 1) == accepting_
+    for op in "", "_backprop_input", "_backprop_filter":
         for refused in (
-            {"m": 2}, {"w": WIDEST_VECTOR - 1}, {"r": MOST_PLANE_ROWS + 1}, {"dilations": (1, 2)}, {"strides": (3, 1)},
-            {"w": MOST_PLANE_COLUMNS}, {"w": 2 * WIDEST_VECTOR - 2, "strides": (1, 2)},
+            {"m": 2}, {"r": MOST_PLANE_ROWS + 1}, {"strides": (3, 1)}, {"w": MOST_PLANE_MASKS // 3 + 1},
         ):  # fmt: skip
             assert accepted(op, **refused) == ("depthwise",)
 
@@ -158,7 +191,7 @@ def test_nothing_is_read_beyond_the_last_element(algorithm, op, problem, dtype, 
     [
         pytest.param(algorithm, op, problem, id=f"{op}-{problem}")
         for algorithm, problems in UNREACHED.items()
-        for op in (OPS_OF_KIND if algorithm == "inplace" else GATHERS)
+        for op in OPS_OF_KIND
         for problem in problems
     ],
 )
@@ -175,11 +208,16 @@ def test_what_no_product_reaches_is_zero(algorithm, op, problem, level):
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 @pytest.mark.parametrize("taps", range(1, 8))
 @pytest.mark.parametrize("stride", [1, 2])
-def test_every_width_and_number_of_taps(op, taps, stride, level):
+@pytest.mark.parametrize(("algorithm", "layout"), [("inplace", "NHWC"), ("planes", "NCHW")])
+def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, level):
     for width in range(1, 20):
-        problem = Problem(n=1, h=5, w=width, c=16, m=1, r=taps, s=taps, strides=(stride, stride), padding="SAME")
+        problem = Problem(
+            n=1, h=5, w=width, c=16, m=1, r=taps, s=taps, strides=(stride, stride), padding="SAME", layout=layout
+        )
+        if algorithm not in accepting(op, problem):
+            continue
         operands, expected = exact_case(op, problem)
-        got = forced_to("inplace", op, problem, *(operand.astype(np.float32) for operand in operands))
+        got = forced_to(algorithm, op, problem, *(operand.astype(np.float32) for operand in operands))
         assert_exact(got, expected, label=f"{op} {problem}", mostly_zero_ok=True)
 
 
@@ -195,10 +233,7 @@ def test_every_width_and_number_of_taps(op, taps, stride, level):
 )
 def test_any_shape(op, layout, sizes, taps, strides, dilations, padding, dtype):
     n, h, w, c = sizes
-    if layout == "NHWC":
-        c = max(c, WIDEST_VECTOR)
-    else:
-        c, dilations = min(c, 4), (1, 1)
+    c = max(c, WIDEST_VECTOR) if layout == "NHWC" else min(c, 4)
     problem = Problem(
         n=n, h=h, w=w, c=c, m=1, r=taps[0], s=taps[1], strides=strides, dilations=dilations, padding=padding, layout=layout
     )  # fmt: skip
@@ -216,11 +251,8 @@ INFINITE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "op"),
-    [*(("inplace", op) for op in OPS_OF_KIND), *(("planes", op) for op in GATHERS)],
-    ids=str,
-)
+@pytest.mark.parametrize("algorithm", INFINITE)
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("element", [0, 17, 323, -1])

@@ -5,7 +5,7 @@
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
 `stem`                  vectors of pixels; few channels in the result, as the input gradient of a first layer has
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers
-`planes`                the same over planes: channels first, one filter for each, no dilation, strides 1 and 2
+`planes`                the same over planes: channels first, one filter for each, strides 1 and 2
 `inplace`               the same over images where they lie; whole vectors of channels, one filter for each, few taps
 ======================  ==============================================================================
 
@@ -67,8 +67,35 @@ TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
 MOST_ROWS, MOST_STEP = 64, 4
 """Rows of taps, and steps from row to row, that the window of `inplace` holds."""
 
-MOST_PLANE_ROWS, MOST_PLANE_COLUMNS = 7, 8192
-"""Rows of taps that a register tile of `planes` has, and cells of a row of its window."""
+MOST_PLANE_ROWS, MOST_PLANE_MASKS = 7, 1 << 16
+"""Rows of taps that a register tile of `planes` has, and numbers of its masks: one for each pixel of a row and each tap in a row."""
+
+LEAST_PIXELS = {1: 7, 2: 10}
+"""Pixels of a row, of those that use the same taps, from which on `planes` is taken for outputs and gradients of inputs, by the stride of columns.
+
+The stencil over packed rows transposes; this one fills its vectors as far as a row goes. Times of `depthwise` over those of `planes`, 8 images, 2
+threads of a Zen 4, of the gradient of the input with strides of 1 and 2 and of the filter with strides of 1 and 2, over 3x3, 5x5, 7x7:
+
+======  ==================  ==================  ==================  ==================
+pixels  float32, input, 1   float32, input, 2   float32, filter, 1  float32, filter, 2
+======  ==================  ==================  ==================  ==================
+5       0.46  0.55  0.57    0.44  0.50  0.54    0.57  0.36  0.39    0.55  0.65  0.62
+7       1.27  1.25  1.07    0.61  0.83  0.88    0.79  0.47  0.46    0.74  0.54  0.96
+10      1.37  0.95  1.14    0.82  0.96  1.34    1.10  0.74  0.59    0.95  0.69  0.74
+14      2.16  1.29  1.29    1.28  2.25  2.12    1.61  1.06  0.78    1.29  0.99  1.04
+28      3.09  2.20  1.86    1.75  1.50  1.50    1.81  1.25  1.21    1.26  0.99  1.17
+======  ==================  ==================  ==================  ==================
+
+In 16 bits they are 0.8 to 1.2 times as large, in float64 the same.
+"""
+
+LEAST_PIXELS_A_TAP = 4
+"""Pixels of a row for each row of taps from which on `planes` is taken for the gradient of the filter."""
+
+LEAST_TILE_ROWS = 8
+"""Rows for each step of a dilation from which on `planes` is taken. Times of `depthwise` over its own, gradients of input and filter, 3x3 taps, 2
+threads of a Zen 4: 65x65 dilated by 2 1.46 and 1.53, by 6 1.41 and 1.18, by 12 1.01 and 0.82; 33x33 dilated by 4 1.07 and 1.03.
+"""
 
 WIDEST_VECTOR = 16
 """Numbers. `inplace` computes whole vectors of channels, `planes` of pixels."""
@@ -118,7 +145,7 @@ def algorithms(
     if outputs > MOST_MULTIPLIERS:
         return ("conv",)
     if data_format == "NCHW" and outputs == 1 and _planes(result, rows, cols):
-        return ("planes", "depthwise")
+        return ("planes", "depthwise") if _long(result, rows, cols) else ("depthwise", "planes")
     if data_format != "NHWC" or outputs != 1 or groups < WIDEST_VECTOR or not _inplace(result, rows, cols):
         return ("depthwise",)
     crowded = groups * cols.dilation % CROWDED == 0
@@ -145,13 +172,22 @@ def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> 
 
 
 def _planes(result: str, rows: Axis, cols: Axis) -> bool:
-    """Whether `planes` accepts one filter a channel: rows of results fill its vectors."""
-    if result == "filter" or any(axis.dilation > 1 or axis.stride > 2 for axis in (rows, cols)):
+    """Whether `planes` accepts one filter a channel."""
+    if rows.stride > 2 or cols.stride > 2 or rows.taps > MOST_PLANE_ROWS:
         return False
     lanes = cols.stride if result == "input" else 1
-    pixels = (cols.size if result == "input" else cols.out) // lanes
-    fits = pixels >= WIDEST_VECTOR and cols.size + cols.taps <= MOST_PLANE_COLUMNS
-    return fits and rows.taps <= MOST_PLANE_ROWS and cols.taps >= lanes
+    every = cols.taps >= lanes and cols.size >= lanes and gcd(lanes, cols.dilation) == 1
+    return every and max(cols.size, cols.out) * cols.taps <= MOST_PLANE_MASKS
+
+
+def _long(result: str, rows: Axis, cols: Axis) -> bool:
+    """Whether rows of results fill enough of the vectors of `planes`, and rows that use the same taps enough of its tiles."""
+    height, width = (axis.size if result == "input" else axis.out for axis in (rows, cols))
+    if rows.dilation > 1 and height < LEAST_TILE_ROWS * rows.dilation:
+        return False
+    if result == "filter":
+        return width >= LEAST_PIXELS_A_TAP * max(rows.taps, 3)
+    return (width // cols.stride if result == "input" else width) >= LEAST_PIXELS[cols.stride]
 
 
 def _inplace(result: str, rows: Axis, cols: Axis) -> bool:
@@ -174,7 +210,7 @@ _STEMS = {
     )
     for algorithm in ALGORITHMS
     for work in ("gather", "reduce")
-    if work == "gather" or algorithm not in ("stem", "planes")
+    if work == "gather" or algorithm != "stem"
 }
 
 STEMS = frozenset(stem for stems in _STEMS.values() for stem in stems)

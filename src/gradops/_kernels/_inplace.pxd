@@ -5,7 +5,7 @@ What does not lie as it is computed with, or where a cache would not keep it, is
 the first cache, from which it is then computed in the same way.
 """
 from libc.stdint cimport int64_t
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller
 from _scratch cimport padded
 from _storage cimport real, LINE, VL, BFLOAT16, FLOAT16, REAL_STORAGE, item_size, narrow, prefetch_soon, prefetch_to_write, widen
 
@@ -13,8 +13,6 @@ cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
     PIXELS = 8                                          # of a register tile, at most
     ROWS = 8                                            # of a strip, at most: neighbouring rows share what they read while it is in the first cache
-    NEAR = 16 << 20                                     # bytes of images that are likely to be found in a cache
-    NEAR_IMAGE = 2 << 20                                # bytes of an image that is likely to be found in the next one
     CROWDED = 2048                                      # pixels at multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     AHEAD = 192 << 10                                   # bytes of a strip whose like is fetched ahead, about
 
@@ -34,17 +32,6 @@ cdef struct Walk:                                       # down some rows of a la
     bint staged
     int storage
     const real *zeros
-
-
-cdef inline int64_t image_size(const Problem *g, int64_t size) noexcept nogil:
-    """Bytes of one image of src and dst."""
-    return g.groups * (g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * size
-
-
-cdef inline bint is_far(const Problem *g, int64_t size) noexcept nogil:
-    """Whether what the next strip reads and writes has to be fetched: that costs 5 to 10 % where it lies in a cache anyway."""
-    cdef int64_t image = image_size(g, size)
-    return image > NEAR_IMAGE or g.images * image > NEAR
 
 
 cdef inline int64_t rows_of_strip(const Problem *g, int64_t size) noexcept nogil:

@@ -63,6 +63,14 @@ static inline vec load_once(const real *p) {
     return v;
 }
 
+/* A mask holds all bits of a number where low <= l < high, and none elsewhere; `keep` v there, and zero elsewhere. */
+static inline void lane_mask(int64_t low, int64_t high, real *mask) {
+    lane_indices bits;
+    for (int l = 0; l < VL; l++) bits[l] = low <= l && l < high ? -1 : 0;
+    store(mask, (vec)bits);
+}
+static inline vec keep(vec v, vec mask) { return (vec)((lane_indices)v & (lane_indices)mask); }
+
 /* p, of which the compiler knows nothing: so that it adds offsets when they are needed instead of keeping the sums in memory. */
 static inline const real *unknown(const real *p) {
 #if defined(__GNUC__)
@@ -292,13 +300,22 @@ static inline void widen_float16_vector(const uint16_t *src, float *dst) { for (
 static inline void narrow_float16_vector(const float *src, uint16_t *dst) { for (int i = 0; i < FLOATS; i++) dst[i] = narrow_float16(src[i]); }
 #endif
 
-/* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before; fewer numbers one after the other. */
+/* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before; fewer numbers beside zeros, or one after the other. */
 #define GRADOPS_CONVERT(what, from, to) \
     static inline void what##s(const from *src, int64_t n, to *dst) { \
         int64_t i = 0; \
         for (; i + FLOATS <= n; i += FLOATS) what##_vector(src + i, dst + i); \
-        if (i && i < n) what##_vector(src + n - FLOATS, dst + n - FLOATS); \
-        else for (; i < n; i++) dst[i] = what(src[i]); \
+        if (i && i < n) { \
+            what##_vector(src + n - FLOATS, dst + n - FLOATS); \
+        } else if (n - i > FLOATS / 4) { \
+            from before[FLOATS] = {0}; \
+            to after[FLOATS]; \
+            for (i = 0; i < n; i++) before[i] = src[i]; \
+            what##_vector(before, after); \
+            for (i = 0; i < n; i++) dst[i] = after[i]; \
+        } else { \
+            for (; i < n; i++) dst[i] = what(src[i]); \
+        } \
     }
 GRADOPS_CONVERT(widen_bfloat16, uint16_t, float)
 GRADOPS_CONVERT(narrow_bfloat16, float, uint16_t)

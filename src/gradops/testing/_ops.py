@@ -139,8 +139,7 @@ _OPERANDS = {
 def _convolution(name: str, raw_name: str, kind: str, sizes: str) -> Op:
     work = "reduce" if sizes == "filter_sizes" else "gather"
     dense = ("conv", "winograd") if work == "reduce" else ("conv", "winograd", "stem")
-    depthwise = ("inplace", "depthwise") if work == "reduce" else ("inplace", "planes", "depthwise")
-    algorithms = depthwise if kind == "depthwise" else dense
+    algorithms = ("inplace", "planes", "depthwise") if kind == "depthwise" else dense
     return Op(
         name=name,
         raw_name=raw_name,

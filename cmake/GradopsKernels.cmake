@@ -12,6 +12,10 @@ set(GRADOPS_LEVELS "")
 # -fno-tree-loop-distribute-patterns: short copies and clears stay loops instead of becoming calls of memcpy and memset.
 set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-tree-loop-distribute-patterns
     -fvisibility=hidden -Wall -Wno-psabi -Wno-unused-function)
+# What GCC copies loops for: a third of the time to compile, and no kernel is faster.
+foreach(copying gcse-after-reload split-loops unswitch-loops)
+  list(APPEND GRADOPS_FLAGS $<$<C_COMPILER_ID:GNU>:-fno-${copying}>)
+endforeach()
 
 # Register tiles with many taps are unrolled as a whole, beyond what GCC would do by itself.
 set(GRADOPS_FLAGS_OF_inplace_gather $<$<C_COMPILER_ID:GNU>:--param=max-completely-peeled-insns=2000>

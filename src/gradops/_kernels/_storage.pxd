@@ -66,13 +66,24 @@ cdef inline void narrow(int storage, const real *src, int64_t n, char *dst) noex
 
 
 cdef inline void widen_strided(int storage, const char *src, int64_t step, int64_t n, real *dst) noexcept nogil:
-    """dst[i] = src[i step] for i < n."""
-    cdef int64_t i
+    """dst[i] = src[i step] for i < n. What is stored as 16 bits, and not far apart, is widened with what lies between."""
+    cdef int64_t i, some
+    cdef real[256] block
     if storage >= FLOAT32 and step == 2:
         copy_even(<const real *> src, n, dst)
     elif storage >= FLOAT32:
         for i in range(n):
             dst[i] = (<const real *> src)[i * step]
+    elif step <= 4:
+        while n > 0:
+            some = smaller(n, 64)
+            widen(storage, src, (some - 1) * step + 1, block)
+            if step == 2:
+                copy_even(block, some, dst)
+            else:
+                for i in range(some):
+                    dst[i] = block[i * step]
+            src, dst, n = src + some * step * 2, dst + some, n - some
     else:
         for i in range(n):
             widen(storage, src + i * step * 2, 1, dst + i)

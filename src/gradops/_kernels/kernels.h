@@ -196,13 +196,25 @@ static inline void copy(const real *src, int64_t n, real *dst) {
     if (n) *dst = *src;
 }
 
-/* dst[i] = src[2 i] for i < n; reads nothing beyond. */
+/* dst[i] = src[2 i] for i < n; reads nothing beyond. What is left of whole vectors is a last one, or two halves, which begin early enough. */
 static inline void copy_even(const real *src, int64_t n, real *dst) {
-    lane_indices even;
+    lane_indices even, last;
     int64_t i = 0;
-    for (int j = 0; j < VL; j++) even[j] = 2 * j;
+    for (int j = 0; j < VL; j++) {
+        even[j] = 2 * j;
+        last[j] = 2 * j + (j >= VL / 2);
+    }
     for (; i + VL < n; i += VL) store(dst + i, __builtin_shuffle(load(src + 2 * i), load(src + 2 * i + VL), even));
-    for (; i < n; i++) dst[i] = src[2 * i];
+    if (i) {
+        i = n - VL;
+        store(dst + i, __builtin_shuffle(load(src + 2 * i), load(src + 2 * i + VL - 1), last));
+    } else if (n > VL / 2) {
+        vec half = __builtin_shuffle(load(src), load(src + 2 * n - 1 - VL), last);
+        memcpy(dst, &half, VL / 2 * sizeof(real));
+        memcpy(dst + n - VL / 2, (real *)&half + VL / 2, VL / 2 * sizeof(real));
+    } else {
+        for (; i < n; i++) dst[i] = src[2 * i];
+    }
 }
 
 /* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. */
@@ -300,9 +312,10 @@ static inline void widen_float16_vector(const uint16_t *src, float *dst) { for (
 static inline void narrow_float16_vector(const float *src, uint16_t *dst) { for (int i = 0; i < FLOATS; i++) dst[i] = narrow_float16(src[i]); }
 #endif
 
-/* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before; fewer numbers beside zeros, or one after the other. */
+/* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before; fewer numbers beside zeros, or one after the other. Only a single
+ * vector is inlined. */
 #define GRADOPS_CONVERT(what, from, to) \
-    static inline void what##s(const from *src, int64_t n, to *dst) { \
+    static __attribute__((noinline)) void what##_run(const from *src, int64_t n, to *dst) { \
         int64_t i = 0; \
         for (; i + FLOATS <= n; i += FLOATS) what##_vector(src + i, dst + i); \
         if (i && i < n) { \
@@ -316,6 +329,10 @@ static inline void narrow_float16_vector(const float *src, uint16_t *dst) { for 
         } else { \
             for (; i < n; i++) dst[i] = what(src[i]); \
         } \
+    } \
+    static inline void what##s(const from *src, int64_t n, to *dst) { \
+        if (__builtin_constant_p(n) && n == FLOATS) what##_vector(src, dst); \
+        else what##_run(src, n, dst); \
     }
 GRADOPS_CONVERT(widen_bfloat16, uint16_t, float)
 GRADOPS_CONVERT(narrow_bfloat16, float, uint16_t)

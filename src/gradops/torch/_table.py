@@ -82,18 +82,23 @@ def _always(layer: Layer, of_filter: bool) -> bool:
     return True
 
 
+def _short_rows(layer: Layer) -> bool:
+    """Channels first, and too few pixels for the vectors of `planes`."""
+    return not layer.channels_last and layer.plane < 100
+
+
 def _depthwise_float32(layer: Layer, of_filter: bool) -> bool:
-    if of_filter or layer.work < 100_000 or max(layer.dilation) > 1:
+    if layer.work < 100_000 or max(layer.dilation) > 1:
         return True
-    if min(layer.taps) >= 5 and not layer.channels_last:
-        return layer.plane >= 3136
-    return layer.outputs == 1
+    if _short_rows(layer) and max(layer.taps) < 5:
+        return False
+    return of_filter or layer.outputs == 1
 
 
 def _depthwise_bfloat16(layer: Layer, of_filter: bool) -> bool:
-    if of_filter:
-        return not layer.channels_last or layer.plane >= 784 or layer.outputs > 1 or min(layer.taps) >= 5
-    return max(layer.dilation) > 1 or (layer.outputs == 1 and max(layer.stride) > 1)
+    if _short_rows(layer) and max(layer.taps) < 5 and max(layer.stride, layer.dilation) == (1, 1):
+        return False
+    return of_filter or layer.outputs == 1
 
 
 def _float64(layer: Layer, of_filter: bool) -> bool:
@@ -104,11 +109,11 @@ def _float64(layer: Layer, of_filter: bool) -> bool:
     if layer.kind == "transposed":
         return not of_filter
     if layer.pointwise and of_filter:
-        if layer.channels_last:
-            return not 100_000 < layer.filter < 250_000
-        return layer.filter < 50_000 or layer.plane >= 3136
+        return layer.channels_last or layer.filter < 100_000 or layer.plane >= 3136
     if layer.pointwise:
         return layer.plane >= 784 or layer.filter >= 150_000
+    if layer.taps == (1, 1) and not of_filter:
+        return True
     if of_filter:
         return layer.channels_last or layer.filter < 50_000
     return max(layer.taps) > 1 and (layer.channels <= 8 or layer.channels >= 64 or min(layer.taps) > 3)
@@ -120,8 +125,10 @@ def _float32(layer: Layer, of_filter: bool) -> bool:
     if layer.kind == "transposed":
         return of_filter and layer.channels_last and min(layer.channels, layer.outputs) >= 64
     if layer.pointwise:
-        return of_filter or not layer.channels_last or layer.plane >= 784 or layer.channels < 100
-    if layer.taps == (1, 1) or layer.channels <= (4 if of_filter else 8):
+        return of_filter or layer.plane >= (784 if layer.channels_last else 100) or layer.channels < 100
+    if layer.taps == (1, 1):
+        return of_filter or layer.filter < 1_000_000
+    if layer.channels <= (4 if of_filter else 8):
         return True
     if layer.dense_taps:
         known = layer.dilation == (1, 1) or layer.channels >= 64
@@ -134,9 +141,17 @@ def _float32(layer: Layer, of_filter: bool) -> bool:
 def _bfloat16(layer: Layer, of_filter: bool) -> bool:
     if layer.kind != "dense":
         return False
-    if layer.pointwise:
-        return layer.filter < 100_000 and (of_filter or not layer.channels_last)
-    return layer.channels <= 8 and not of_filter
+    if not layer.pointwise:
+        if of_filter:
+            patches = layer.taps == layer.stride and layer.channels > 8
+            return patches or (layer.channels_last and max(layer.stride) > 1 and layer.plane < 784)
+        return layer.channels <= 8
+    if of_filter:
+        small = layer.filter < (0 if layer.channels_last else 30_000)
+        return small or (layer.plane < 100 and layer.filter >= (90_000 if layer.channels_last else 1_000_000))
+    if layer.channels_last:
+        return layer.outputs >= 3 * layer.channels and layer.channels < 200
+    return layer.filter < 30_000
 
 
 _DEPTHWISE = {

@@ -289,13 +289,10 @@ def test_counts_outlast_the_decisions(monkeypatch):
 
 
 def test_auto_takes_one_gradient_and_leaves_the_other():
-    x = torch.randn(8, 32, 28, 28, requires_grad=True)
-    w = torch.randn(32, 1, 7, 7, requires_grad=True)
-
-    def convolve(x, w):
-        return functional.conv2d(x, w, padding=3, groups=32)
-
-    dy = torch.randn(8, 32, 28, 28)
+    x = torch.randn(8, 128, 14, 14).contiguous(memory_format=torch.channels_last).requires_grad_()
+    w = torch.randn(128, 128, 1, 1, requires_grad=True)
+    convolve = functional.conv2d
+    dy = torch.randn(8, 128, 14, 14).contiguous(memory_format=torch.channels_last)
     expected = gradients(convolve, x, w, dy)
     with gt.enabled():
         got = gradients(convolve, x, w, dy)

@@ -1,10 +1,8 @@
 """Where gradops wins: the rules by which "auto" takes a gradient, from measurements of single layers.
 
-PyTorch 2.13 beside gradops on 2 threads of a Zen 4 (AVX-512 with bfloat16): each layer of MobileNetV2, ConvNeXt-T and ResNet-50 with 8
-images within steps of training, where caches hold what the layers before have left, and by itself some layers of 20 other networks,
-where they are warm. The table holds the times of PyTorch over those of gradops by itself; within training almost all are larger, the
-depthwise ones of float32 0.8 to 5.1, the pointwise ones 0.8 to 6.7. What no rule names is left to PyTorch, and so is what only some
-sizes win.
+PyTorch 2.13 beside gradops on 2 threads of a Zen 4 (AVX-512 with bfloat16): the times of PyTorch over those of gradops for each layer of
+MobileNetV2, ConvNeXt-T and ResNet-50 with 8 images, within steps of training, where caches hold what the layers before have left; of float16
+and of grouped layers, by themselves. What no rule names is left to PyTorch, and so is what only some sizes win.
 
 ==========  =====================  =============  =============  =============  =============
 dtype       layers                 default: dx    dw             channels_last  dw
@@ -12,17 +10,19 @@ dtype       layers                 default: dx    dw             channels_last  
 float16     all                    1.5 to 74      0.9 to 180     1.9 to 160     1.5 to 150
 float64     depthwise              1.5 to 41      1.9 to 68      3.1 to 112     3.5 to 210
 float64     grouped                1.4 to 3.0     1.7 to 3.4     1.3 to 4.5     1.6 to 5.4
-float64     3x3, stride 1          1.0 to 4.6     0.7 to 5.3     1.3 to 4.8     1.4 to 5.8
-float64     other dense            0.6 to 2.7     0.7 to 3.3     0.7 to 3.0     0.9 to 5.5
-float32     depthwise 5x5, 7x7     0.8 to 2.5     1.9 to 77      0.8 to 1.5     2.4 to 11
-float32     depthwise 3x3          0.5 to 4.4     0.8 to 29      0.5 to 2.0     0.7 to 3.1
-float32     3x3, stride 1          0.9 to 6.7     1.3 to 6.1     0.9 to 6.6     0.8 to 6.1
-float32     dx of 8 channels       2.2 to 16                     1.8 to 16
-float32     1x1                    0.7 to 6.6     0.8 to 6.0     0.7 to 1.9     0.9 to 2.5
-float32     grouped, 5x5, strided  0.4 to 3.9     0.4 to 1.9     0.4 to 1.3     0.5 to 1.5
-bfloat16    depthwise 5x5, 7x7     0.6 to 16      1.9 to 36      0.5 to 25      3.1 to 46
-bfloat16    depthwise, strided     4.4 to 18      0.9 to 1.7     6.7 to 37      0.4 to 0.8
-bfloat16    dense                  0.4 to 8.4     0.4 to 3.8     0.3 to 8.3     0.6 to 2.6
+float64     3x3, stride 1          2.1 to 3.2     1.0 to 16      1.8 to 2.5     1.3 to 9.2
+float64     1x1                    1.2 to 3.3     0.6 to 1.6     1.2 to 3.5     1.1 to 2.1
+float64     strided                0.7 to 2.8     0.9 to 8.0     0.8 to 1.4     1.2 to 4.5
+float32     depthwise 7x7          1.7 to 2.0     10 to 50       1.7 to 1.8     9.3 to 160
+float32     depthwise 3x3          0.9 to 5.0     0.9 to 6.4     0.7 to 3.4     1.2 to 2.0
+float32     3x3, stride 1          1.1 to 1.7     1.5 to 1.7     1.2 to 1.6     1.6 to 2.1
+float32     1x1                    0.9 to 6.6     0.9 to 4.2     0.6 to 1.8     0.9 to 2.2
+float32     strided                0.9 to 6.3     0.8 to 2.5     0.9 to 2.1     1.1 to 2.4
+bfloat16    depthwise 7x7          0.9 to 1.9     5.0 to 69      0.9 to 1.9     5.0 to 74
+bfloat16    depthwise 3x3          0.7 to 30      0.8 to 2.0     0.7 to 44      0.8 to 1.8
+bfloat16    3x3, stride 1          0.5 to 0.7     0.7 to 0.8     0.7 to 0.8     0.9 to 1.1
+bfloat16    1x1                    0.7 to 2.0     0.8 to 1.7     0.5 to 1.4     0.7 to 1.8
+bfloat16    strided                0.5 to 1.6     0.4 to 1.6     0.7 to 1.2     0.5 to 2.0
 ==========  =====================  =============  =============  =============  =============
 """
 
@@ -82,23 +82,20 @@ def _always(layer: Layer, of_filter: bool) -> bool:
     return True
 
 
-def _short_rows(layer: Layer) -> bool:
-    """Channels first, and too few pixels for the vectors of `planes`."""
-    return not layer.channels_last and layer.plane < 100
-
-
 def _depthwise_float32(layer: Layer, of_filter: bool) -> bool:
     if layer.work < 100_000 or max(layer.dilation) > 1:
         return True
-    if _short_rows(layer) and max(layer.taps) < 5:
+    if not layer.channels_last and layer.plane < 100 and max(layer.taps) < 5:
         return False
     return of_filter or layer.outputs == 1
 
 
 def _depthwise_bfloat16(layer: Layer, of_filter: bool) -> bool:
-    if _short_rows(layer) and max(layer.taps) < 5 and max(layer.stride, layer.dilation) == (1, 1):
-        return False
-    return of_filter or layer.outputs == 1
+    if max(layer.taps) >= 5 or max(*layer.stride, *layer.dilation) > 1:
+        return of_filter or layer.outputs == 1
+    if layer.channels_last:
+        return of_filter
+    return layer.plane >= 100 and (of_filter or layer.outputs == 1)
 
 
 def _float64(layer: Layer, of_filter: bool) -> bool:

@@ -27,6 +27,23 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "large: needs several GiB of free memory; skipped where there is less")
 
 
+SLOWEST = (
+    "test_values",
+    "test_cellar",
+    "test_example",
+    "test_large",
+    "test_bench_cli",
+    "test_unpacked",
+    "test_pointwise",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """The files that take longest come first, so that no worker is left with one in the end."""
+    order = {name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 @pytest.fixture(params=LEVELS)
 def level(request):
     """Every instruction set level that this CPU runs, forced while the test runs."""

@@ -146,7 +146,7 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
     assert accepted("_backprop_filter", r=5, w=least - 1) == accepting_
     for op in "", "_backprop_input", "_backprop_filter":
         for refused in (
-            {"m": 2}, {"r": MOST_PLANE_ROWS + 1}, {"strides": (3, 1)}, {"w": MOST_PLANE_COLUMNS + 1}, {"s": MOST_PLANE_MASKS // 40 + 1},
+            {"m": 2}, {"r": MOST_PLANE_ROWS + 1}, {"strides": (3, 1)}, {"w": MOST_PLANE_COLUMNS + 1}, {"dilations": (1, MOST_PLANE_COLUMNS)}, {"s": MOST_PLANE_MASKS // 40 + 1},
         ):  # fmt: skip
             assert accepted(op, **refused) == ("depthwise",)
 

@@ -67,9 +67,9 @@ TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
 MOST_ROWS, MOST_STEP = 64, 4
 """Rows of taps, and steps from row to row, that the window of `inplace` holds."""
 
-MOST_PLANE_ROWS, MOST_PLANE_COLUMNS, MOST_PLANE_MASKS = 7, 8192, 1 << 16
-"""Rows of taps that a register tile of `planes` has, columns of an image, for its scratch, and numbers of its masks: one for each pixel of a row
-and each tap in a row."""
+MOST_PLANE_ROWS, MOST_PLANE_COLUMNS, MOST_PLANE_MASKS = 7, 4096, 1 << 16
+"""Rows of taps that a register tile of `planes` has; columns of an image and between the taps of a row, which its scratch grows with; numbers of its
+masks, one for each pixel of a row and each tap in a row."""
 
 LEAST_PIXELS = {1: 7, 2: 10}
 """Pixels of a row, of those that use the same taps, from which on `planes` is taken for outputs and gradients of inputs, by the stride of columns.
@@ -179,7 +179,8 @@ def _planes(result: str, rows: Axis, cols: Axis) -> bool:
     lanes = cols.stride if result == "input" else 1
     every = cols.taps >= lanes and cols.size >= lanes and gcd(lanes, cols.dilation) == 1
     widest = max(cols.size, cols.out)
-    return every and widest <= MOST_PLANE_COLUMNS and widest * cols.taps <= MOST_PLANE_MASKS
+    fits = max(widest, (cols.taps - 1) * cols.dilation) <= MOST_PLANE_COLUMNS
+    return every and fits and widest * cols.taps <= MOST_PLANE_MASKS
 
 
 def _long(result: str, rows: Axis, cols: Axis) -> bool:

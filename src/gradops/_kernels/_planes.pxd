@@ -24,7 +24,7 @@ cdef struct Reader:                                     # how planes are read fo
     int64_t before, after                               # reals that vectors may reach over the ends of a plane
     int64_t half                                        # columns of even numbers
     int64_t rows, height                                # of dst lanes in a strip, at most; of src that these read
-    int64_t masks                                       # reals of the masks, and of all that all threads share: a row of zeros with its margins follows
+    int64_t masks                                       # reals of the masks; a row of zeros with its margins follows them
 
 
 cdef struct View:                                       # of some rows of a plane
@@ -49,7 +49,7 @@ cdef inline Reader reader(const Problem *g, int64_t first) noexcept nogil:
     """For the lanes of rows from `first` on that are read together."""
     cdef Reader w
     cdef int64_t i
-    if lanes_together(g) == 1 or not hull(row_lanes(g), g.row_lanes, &w.row):
+    if not hull(row_lanes(g), g.row_lanes, &w.row):
         w.row = row_lanes(g)[first]
     if not hull(col_lanes(g), g.col_lanes, &w.col):
         w.col = col_lanes(g)[0]

@@ -66,6 +66,8 @@ BOUNDED = [
     Problem(n=2, h=14, w=14, c=512, k=2048, r=1, s=1),
     Problem(n=2, h=33, w=33, c=640, k=1024, r=1, s=1),
     Problem(n=1, h=112, w=112, c=96, m=1, r=5, s=5, padding="SAME"),
+    Problem(n=1, h=40, w=4096, c=32, m=1, r=7, s=3, strides=(2, 2), padding="SAME"),
+    Problem(n=1, h=40, w=4000, c=32, m=1, r=7, s=3, dilations=(1, 2048), padding="SAME"),
     Problem(n=1, h=160, w=2000, c=32, m=1, r=3, s=3, strides=(16, 16), padding="SAME"),
 ]
 

@@ -2,6 +2,7 @@
 """Doors into the cellar: every function hands its arguments to the inline one of the same name. Arrays are passed by address, unchecked."""
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uintptr_t
+cimport _blocks
 cimport _cells
 cimport _gemm
 cimport _partials
@@ -95,18 +96,29 @@ def pair_rows(block, int64_t rows, int64_t cols, int64_t ld):
     _storage.pair_rows(reals_of(block), rows, cols, ld)
 
 
-def add_partials(partials, int64_t count, int64_t size, int64_t first, int64_t elements, int storage, out):
-    return _partials.add_partials(reals_of(partials), count, size, first, elements, storage, bytes_of(out))
+cdef struct Given:
+    _partials.Total total
+    int64_t blocks
+    const real *sums                                    # [span][element]
 
 
-def waves(int64_t spans, int64_t size, int threads):
-    """[[(span, place), ...] of each wave], and for how many slots there is memory."""
-    cdef _partials.Wave w = _partials.first_wave(spans, size, threads)
-    found, slots = [], w.slots
-    while True:
-        found.append([(span, _partials.place(&w, span)) for span in range(w.first, w.first + w.count)])
-        if not _partials.next_wave(&w):
-            return found, slots
+cdef void store_given(const void *work, int64_t index, void *_) noexcept nogil:
+    cdef const Given *w = <const Given *> work
+    cdef int64_t span = w.total.wave.first + index // w.blocks, block = index % w.blocks
+    cdef int64_t first = _problem.part(w.total.size, block, w.blocks), count = _problem.part(w.total.size, block + 1, w.blocks) - first
+    _partials.store_block(&w.total, span, w.sums + span * w.total.size + first, count, 1, count, first, count, 1)
+
+
+def sum_spans(sums, int storage, out, int64_t blocks, int threads):
+    """Adds up what is given for each span, block by block. Whether the total is finite, how many spans a wave has, for how many there is memory."""
+    cdef Given w
+    cdef bint finite = True
+    w.total, w.blocks, w.sums = _partials.new_total(storage, bytes_of(out), &finite), blocks, reals_of(sums)
+    w.total.spans, w.total.size = sums.shape
+    wave = _partials.first_wave(&w.total, threads)
+    if _partials.sum_spans(&w.total, store_given, &w, blocks, threads, _blocks.FIRST_FREE, 16):
+        raise MemoryError
+    return finite, wave.count, wave.slots
 
 
 def pack_line(int storage, src, int64_t step, int64_t channel_step, int64_t count, int64_t lanes, int64_t repeat, dst, int64_t plane):

@@ -302,35 +302,27 @@ def test_all_finite_finds_infinity_and_nan_wherever_they_are(probe, storage):
 
 
 @every_storage
+def test_spans_are_summed_in_waves_of_bounded_memory(probe, storage):
+    most = (1 << 20) // real_of(storage).itemsize
+    for spans, (size, blocks), threads in product(
+        (1, 2, 3, 7, 31), ((1, 1), (70, 3), (9000, 2), (most // 3, 1)), (1, 2, 5)
+    ):
+        sums, label = integers((spans, size), real_of(storage)), (spans, size, blocks, threads)
+        with only(np.arange(size), sums.sum(axis=0), dtype_named(storage), label) as out:
+            finite, count, slots = probe.sum_spans(sums, STORAGE[storage], out, blocks, threads)
+        assert finite, label
+        assert count <= spans, label
+        assert slots <= 2 or slots * size <= threads * most, label
+
+
+@every_real
 @pytest.mark.parametrize("spans", [1, 2, 5])
-def test_partial_sums_are_added_span_by_span(probe, storage, spans):
-    partials, size = integers((spans, 70), real_of(storage)), 70
-    for first, count in [(0, 70), (3, 64), (69, 1), (17, 0)]:
-        here, label = first + np.arange(count), (first, count)
-        with only(here, partials.sum(axis=0)[here], dtype_named(storage), label) as out:
-            assert probe.add_partials(partials.copy(), spans, size, first, count, STORAGE[storage], out), label
-
-
-@every_real
-def test_waves_hold_every_span_once_in_memory_that_is_bounded(probe, storage):
-    bytes_of_one = np.dtype(storage).itemsize
-    for spans, size, threads in product((1, 2, 3, 7, 31, 32), (1, 5000, 70_000, 400_000), (1, 2, 5, 16)):
-        waves, slots = probe.waves(spans, size, threads)
-        assert [span for wave in waves for span, _ in wave] == list(range(spans))
-        assert len({len(wave) for wave in waves[:-1]}) <= 1
-        for number, wave in enumerate(waves):  # the total lies in the first slot, from the first wave on
-            assert [place for _, place in wave] == list(range(number > 0, len(wave) + (number > 0)))
-            assert wave[-1][1] < slots
-        assert slots <= 2 or slots * size * bytes_of_one <= threads << 20
-
-
-@every_real
-def test_partial_sums_tell_whether_they_are_finite(probe, storage):
+def test_totals_tell_whether_they_are_finite(probe, storage, spans):
     size, out = 37, np.zeros(37, storage)
     for at in range(size):
-        partials = np.ones((2, size), storage)
-        partials[:, at] = np.finfo(storage).max
-        assert not probe.add_partials(partials, 2, size, 0, size, STORAGE[storage], out), at
+        sums = np.ones((spans, size), storage)
+        sums[:, at] = np.finfo(storage).max if spans > 1 else np.inf
+        assert not probe.sum_spans(sums, STORAGE[storage], out, 2, 1)[0], at
 
 
 @every_real

@@ -1,9 +1,10 @@
 # cython: language_level=3, cdivision=True
-"""Adding the partial sums of a reduction that was split into spans: always in the same order, wave by wave, so that few are kept at a time."""
-from cython.parallel cimport prange
+"""A total that is split into spans: the partial sums are always added in the same order, wave by wave, so that few are kept at a time."""
 from libc.stdint cimport int64_t
+from _blocks cimport Order, IN_ORDER, block_t, do_blocks
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, all_finite, item_size, narrow
+from _scratch cimport allocate, padded, release
+from _storage cimport real, REAL_STORAGE, all_finite, item_size, narrow, narrow_block
 
 cdef enum:
     ADDED = 4096                                        # elements that one thread adds at a time
@@ -11,59 +12,79 @@ cdef enum:
 
 
 cdef struct Wave:                                       # spans that are summed side by side, before all of them are added to the total
-    int64_t spans, first, count                         # of `spans`, those from `first` on
+    int64_t first, count
     int64_t slots                                       # how many partial sums there is memory for; the first one holds the total
 
 
-cdef inline Wave first_wave(int64_t spans, int64_t size, int threads) noexcept nogil:
-    """The spans that come first of a reduction to `size` elements: as many as there may be memory for, the same number in all waves."""
+cdef struct Total:
+    int storage
+    char *out
+    bint *finite                                        # cleared if the total holds an infinity or NaN
+    int64_t size                                        # elements
+    int64_t spans                                       # chosen by the problem alone, never by the number of threads
+    Wave wave                                           # the spans at hand
+    real *partials                                      # of each span of the wave, as `out` lies, where there are several spans
+
+
+cdef inline Total new_total(int storage, void *out, bint *finite) noexcept nogil:
+    """What a kernel is asked for. It chooses the size and the spans."""
+    cdef Total t
+    t.storage, t.out, t.finite = storage, <char *> out, finite
+    return t
+
+
+cdef inline Wave first_wave(const Total *t, int threads) noexcept nogil:
+    """The spans that come first: as many as there may be memory for, the same number in all waves."""
     cdef Wave w
-    cdef int64_t most = larger(threads * (PARTIALS // (size * <int64_t> sizeof(real))), 2)
-    w.spans, w.first = spans, 0
-    w.count = w.slots = spans
-    if spans > most:
-        w.count = divide_up(spans, divide_up(spans, most - 1))
+    cdef int64_t most = larger(threads * (PARTIALS // (t.size * <int64_t> sizeof(real))), 2)
+    w.first, w.count, w.slots = 0, t.spans, t.spans
+    if t.spans > most:
+        w.count = divide_up(t.spans, divide_up(t.spans, most - 1))
         w.slots = w.count + 1
     return w
 
 
-cdef inline bint next_wave(Wave *w) noexcept nogil:
-    """Moves on. Returns whether any spans are left."""
-    w.first += w.count
-    w.count = smaller(w.count, w.spans - w.first)
-    return w.count > 0
-
-
-cdef inline int64_t place(const Wave *w, int64_t span) noexcept nogil:
-    """Which partial sum a span of the wave has."""
-    return span - w.first + (w.first > 0)
-
-
-cdef inline bint add_partials(real *partials, int64_t count, int64_t size, int64_t first, int64_t elements, int storage, char *out) noexcept nogil:
-    """out[i] = sum_j partials[j size + i] for j < count and the elements from first on; uses the first partial's memory for the sum.
-
-    Returns whether the sums are finite. Without `out` they stay there alone.
-    """
-    cdef int64_t j, i
-    cdef real *total = partials + first
-    for j in range(1, count):
-        for i in range(elements):
-            total[i] += total[j * size + i]
-    if out == NULL:
-        return True
-    narrow(storage, total, elements, out + first * item_size(storage))
-    return all_finite(total, elements)
-
-
-cdef inline void add_wave(real *partials, const Wave *w, int64_t size, int storage, char *out, int threads, bint *finite) noexcept nogil:
-    """add_partials for all of `size`, ADDED at a time in parallel; the last wave writes the result, and clears `finite` where a sum is not."""
-    cdef int64_t i, count = w.count + (w.first > 0)
-    cdef char *result = out if w.first + w.count == w.spans else NULL
-    if threads == 1:
-        for i in range(divide_up(size, ADDED)):
-            if not add_partials(partials, count, size, i * ADDED, smaller(ADDED, size - i * ADDED), storage, result):
-                finite[0] = False
+cdef inline void store_block(const Total *t, int64_t span, const real *src, int64_t ld, int64_t rows, int64_t columns, int64_t at, int64_t row_step, int64_t column_step) noexcept nogil:
+    """Writes a span's sums of a block, which begins `at` an element, to the result or, of several spans, to its partial sum."""
+    cdef int64_t i
+    if t.spans > 1:
+        at += (span - t.wave.first + (t.wave.first > 0)) * t.size
+        narrow_block(REAL_STORAGE, src, ld, rows, columns, <char *> (t.partials + at), row_step, column_step)
         return
-    for i in prange(divide_up(size, ADDED), num_threads=threads, schedule="static"):
-        if not add_partials(partials, count, size, i * ADDED, smaller(ADDED, size - i * ADDED), storage, result):
-            finite[0] = False
+    narrow_block(t.storage, src, ld, rows, columns, t.out + at * item_size(t.storage), row_step, column_step)
+    for i in range(rows):
+        if not all_finite(src + i * ld, columns):
+            t.finite[0] = False
+
+
+cdef inline void add_part(const void *work, int64_t index, void *_) noexcept nogil:
+    """Adds up to ADDED elements of all spans of a wave to the first partial sum. The last wave then writes them to the result."""
+    cdef const Total *t = <const Total *> work
+    cdef int64_t first = index * ADDED, elements = smaller(ADDED, t.size - first), j, i
+    cdef real *sums = t.partials + first
+    for j in range(1, t.wave.count + (t.wave.first > 0)):
+        for i in range(elements):
+            sums[i] += sums[j * t.size + i]
+    if t.wave.first + t.wave.count < t.spans:
+        return
+    narrow(t.storage, sums, elements, t.out + first * item_size(t.storage))
+    if not all_finite(sums, elements):
+        t.finite[0] = False
+
+
+cdef inline int sum_spans(Total *t, block_t block, const void *work, int64_t blocks, int threads, Order order, int64_t scratch_size) noexcept nogil:
+    """Allocates, and does all blocks of all spans, those of a span one after the other; a thread has scratch_size reals. Returns nonzero if memory ran out."""
+    cdef int64_t partials
+    t.wave = first_wave(t, threads)
+    partials = padded(t.wave.slots * t.size) if t.spans > 1 else 0
+    t.partials = allocate(partials + threads * scratch_size)
+    if t.partials == NULL:
+        return 1
+    while t.wave.count > 0:
+        do_blocks(block, work, t.wave.count * blocks, threads, order, t.partials + partials, scratch_size * sizeof(real))
+        if t.spans > 1:
+            do_blocks(add_part, t, divide_up(t.size, ADDED), threads, IN_ORDER, NULL, 0)
+        t.wave.first += t.wave.count
+        t.wave.count = smaller(t.wave.count, t.spans - t.wave.first)
+    release(t.partials)
+    return 0

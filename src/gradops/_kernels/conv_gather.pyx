@@ -7,8 +7,8 @@ channels of dst, *channel rows* (a = filter, b = patches) over its pixels.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
@@ -124,11 +124,13 @@ cdef int64_t filter_parts(const Gather *w) noexcept nogil:
     return divide_up(w.g.dst_channels, CHANNEL_PART if w.channel_rows else NR)
 
 
-cdef void pack_filter(const Gather *w, int64_t pair, int64_t group, int64_t index) noexcept nogil:
+cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
     """Packs one part of the filter of one lane pair and group, tap by tap."""
+    cdef const Gather *w = <const Gather *> work
     cdef const Problem *g = w.g
+    cdef int64_t parts = filter_parts(w), pairs = g.row_lanes * g.col_lanes, pair = index // parts % pairs, group = index // parts // pairs
     cdef Patches p = pair_patches(w, pair, group)
-    cdef int64_t i, j, channel = index * (CHANNEL_PART if w.channel_rows else NR)
+    cdef int64_t i, j, channel = index % parts * (CHANNEL_PART if w.channel_rows else NR)
     cdef int64_t channels = smaller(CHANNEL_PART if w.channel_rows else NR, g.dst_channels - channel), slot = 0
     cdef real *dst = w.filter_panels + group * w.group_panels + w.panels[pair]
     cdef const char *tap
@@ -193,8 +195,10 @@ cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel 
         done += take
 
 
-cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
+cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """One block, as many pixels at a time as are packed at a time."""
+    cdef const Gather *w = <const Gather *> work
+    cdef real *scratch = <real *> slab
     cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), first, steps, i
     cdef Patches p
     cdef Block b
@@ -352,26 +356,6 @@ cdef int64_t result_size(const Gather *w) noexcept nogil:
     return (PIXELS + PAD if w.channel_rows or most_slots(w) > KC else MR) * (w.channels + PAD)
 
 
-cdef void pack_filters(const Gather *w, int threads) noexcept nogil:
-    cdef int64_t job, pairs = w.g.row_lanes * w.g.col_lanes, parts = filter_parts(w)
-    if threads == 1:
-        for job in range(pairs * w.g.groups * parts):
-            pack_filter(w, job // parts % pairs, job // parts // pairs, job % parts)
-        return
-    for job in prange(pairs * w.g.groups * parts, num_threads=threads, schedule="dynamic"):
-        pack_filter(w, job // parts % pairs, job // parts // pairs, job % parts)
-
-
-cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
-    cdef int64_t block, pairs = w.g.row_lanes * w.g.col_lanes
-    if threads == 1:
-        for block in range(w.blocks[pairs]):
-            gather_block(w, block, scratch)
-        return
-    for block in prange(w.blocks[pairs], num_threads=threads, schedule="dynamic"):
-        gather_block(w, block, scratch + threadid() * scratch_size)
-
-
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, tables = padded(2 * (pairs + 1) * 2), scratch_size
@@ -393,8 +377,8 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     w.filter_panels = slab
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
-    pack_filters(w, threads)
-    gather_blocks(w, threads, slab + g.groups * w.group_panels, scratch_size)
+    do_blocks(pack_filter, w, pairs * g.groups * filter_parts(w), threads, FIRST_FREE, NULL, 0)
+    do_blocks(gather_block, w, w.blocks[pairs], threads, FIRST_FREE, slab + g.groups * w.group_panels, scratch_size * sizeof(real))
     release(slab)
     release(table)
     return 0

@@ -9,15 +9,14 @@ if that is the patches, what is summed is dw turned.
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport READS, Stream, stream, gemm_block
-from _partials cimport Wave, add_wave, first_wave, next_wave, place
+from _partials cimport Total, new_total, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
-from _scratch cimport allocate, padded, release
-from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, all_finite, item_size, clear, widen_block, narrow_block, pair_columns, pair_rows, prefetch_soon
+from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_rows, prefetch_soon
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time
@@ -40,12 +39,9 @@ cdef struct Reduce:
     int storage
     const char *x
     const char *dy
-    char *dw
-    int64_t slots, slot_blocks, channels, channel_blocks, spans
-    Wave wave                                           # the spans at hand
-    real *partials                                      # of each span of the wave, as dw lies, where there are several spans
+    Total dw
+    int64_t slots, slot_blocks, channels, channel_blocks
     bint turned                                         # whether blocks are [k][slot]
-    bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
 cdef void plan(Reduce *w, int threads) noexcept nogil:
@@ -55,11 +51,12 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.slots = g.filter_rows * g.filter_cols * g.src_channels
     w.slot_blocks = divide_up(w.slots, SLOTS)
     w.channels = CHANNELS
+    w.dw.size = w.slots * g.groups * g.dst_channels
     blocks = g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels)
-    w.spans = larger(smaller(MIN_BLOCKS // blocks, g.images * g.dst_rows * g.dst_cols // MIN_SPAN), 1)
-    if filter_size(w) * <int64_t> sizeof(real) > LARGE:
-        w.spans = 1
-    while threads > 1 and w.spans * g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels) < BLOCKS * threads:
+    w.dw.spans = larger(smaller(MIN_BLOCKS // blocks, g.images * g.dst_rows * g.dst_cols // MIN_SPAN), 1)
+    if w.dw.size * <int64_t> sizeof(real) > LARGE:
+        w.dw.spans = 1
+    while threads > 1 and w.dw.spans * g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels) < BLOCKS * threads:
         if w.slots // w.slot_blocks >= 4 * MR:
             w.slot_blocks *= 2
         elif w.channels > NR:
@@ -73,10 +70,6 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
 cdef bint whole(const Problem *g) noexcept nogil:
     """Whether the only lane pair has all taps."""
     return g.row_lanes * g.col_lanes == 1 and row_lanes(g).taps == g.filter_rows and col_lanes(g).taps == g.filter_cols
-
-
-cdef int64_t filter_size(const Reduce *w) noexcept nogil:
-    return w.slots * w.g.groups * w.g.dst_channels
 
 
 cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t channels, int64_t first, int64_t count, real *dst) noexcept nogil:
@@ -293,7 +286,7 @@ cdef void pack_lines(const Patches *p, const Pixel *at, int64_t depth, real *lin
 
 cdef void reduce_lines(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """reduce_run row by row of pixels: its windows overlap in a line of x, a stride of pixels apart, so nothing is copied per tap."""
-    cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth, panel
+    cdef int64_t first = part(pixels(p), b.span, w.dw.spans), end = part(pixels(p), b.span + 1, w.dw.spans), depth, panel
     cdef Pixel at = pixel(p, first)
     cdef Rows dy
     if not accumulate:
@@ -326,7 +319,7 @@ cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, cons
 
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, at most DEPTH at a time."""
-    cdef int64_t first = part(pixels(p), b.span, w.spans), end = part(pixels(p), b.span + 1, w.spans), depth
+    cdef int64_t first = part(pixels(p), b.span, w.dw.spans), end = part(pixels(p), b.span + 1, w.dw.spans), depth
     cdef bint more
     cdef Rows x, dy
     if by_lines(p):
@@ -356,20 +349,20 @@ cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcep
             reduce_run(w, p, b, i * width + low - begin, high - low, b.c + (low - b.slot) * LD, True)
 
 
-cdef void store_block(const Reduce *w, const Panel *b) noexcept nogil:
-    """Writes a block to the result or, of several spans, to its partial."""
-    cdef int64_t at = b.slot * w.g.filter_src + b.group * w.g.filter_group + b.channel * w.g.filter_dst, i
-    cdef int64_t rows = b.channels if w.turned else b.slots, columns = b.slots if w.turned else b.channels
-    cdef char *dw = w.dw + at * item_size(w.storage) if w.spans == 1 else <char *> (w.partials + place(&w.wave, b.span) * filter_size(w) + at)
-    narrow_block(w.storage if w.spans == 1 else REAL_STORAGE, b.c, LD, rows, columns, dw,
-                 w.g.filter_dst if w.turned else w.g.filter_src, w.g.filter_src if w.turned else w.g.filter_dst)
-    for i in range(rows if w.spans == 1 else 0):
-        if not all_finite(b.c + i * LD, columns):
-            w.finite[0] = False
+cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
+    """Writes a block, turned or not."""
+    cdef const Problem *g = w.g
+    cdef int64_t at = b.slot * g.filter_src + b.group * g.filter_group + b.channel * g.filter_dst
+    if w.turned:
+        store_block(&w.dw, b.span, b.c, LD, b.channels, b.slots, at, g.filter_dst, g.filter_src)
+    else:
+        store_block(&w.dw, b.span, b.c, LD, b.slots, b.channels, at, g.filter_src, g.filter_dst)
 
 
-cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
+cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """One block of dw, summed over one span of pixels."""
+    cdef const Reduce *w = <const Reduce *> work
+    cdef real *scratch = <real *> slab
     cdef int64_t slot_block = index % w.slot_blocks, i, pairs = w.g.row_lanes * w.g.col_lanes
     cdef Patches p
     cdef Panel b
@@ -379,7 +372,7 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.channel = index % w.channel_blocks * w.channels
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.group = index // w.channel_blocks % w.g.groups
-    b.span = w.wave.first + index // w.channel_blocks // w.g.groups
+    b.span = w.dw.wave.first + index // w.channel_blocks // w.g.groups
     b.patch, b.dy, b.c, b.turn = scratch, scratch + DEPTH * LD, scratch + 2 * DEPTH * LD, scratch + 3 * DEPTH * LD
     if not whole(w.g):
         clear(b.c, SLOTS * LD)
@@ -389,50 +382,25 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
             reduce_run(w, &p, &b, b.slot, b.slots, b.c, False)
         else:
             reduce_pair(w, &p, &b)
-    store_block(w, &b)
-
-
-cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept nogil:
-    cdef int64_t block, blocks = w.wave.count * w.g.groups * w.slot_blocks * w.channel_blocks
-    if threads == 1:
-        for block in range(blocks):
-            reduce_block(w, block, scratch)
-        return
-    for block in prange(blocks, num_threads=threads, schedule="dynamic"):
-        reduce_block(w, block, scratch + threadid() * SCRATCH)
+    store_panel(w, &b)
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
-    cdef int64_t partials
+    cdef int64_t blocks
     threads = useful_threads(w.g, threads, threads)
     plan(w, threads)
-    threads = <int> smaller(threads, w.spans * w.g.groups * w.slot_blocks * w.channel_blocks)
-    w.wave = first_wave(w.spans, filter_size(w), threads)
-    partials = padded(w.wave.slots * filter_size(w)) if w.spans > 1 else 0
-    w.partials = allocate(partials + threads * SCRATCH)
-    if w.partials == NULL:
-        return 1
-    while True:
-        reduce_blocks(w, threads, w.partials + partials)
-        if w.spans > 1:
-            add_wave(w.partials, &w.wave, filter_size(w), w.storage, w.dw, threads, w.finite)
-        if not next_wave(&w.wave):
-            break
-    release(w.partials)
-    return 0
+    blocks = w.g.groups * w.slot_blocks * w.channel_blocks
+    return sum_spans(&w.dw, reduce_block, w, blocks, <int> smaller(threads, w.dw.spans * blocks), FIRST_FREE, SCRATCH)
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes dw. MIXED if it is not finite: infinities of dy may have met the zeros of the padding of x."""
     cdef Reduce w
     cdef bint finite = True
-    w.g = <const Problem *> problem
-    w.storage = storage
-    w.x = <const char *> inputs[0]
-    w.dy = <const char *> inputs[1]
-    w.dw = <char *> out
-    w.finite = &finite
+    w.g, w.storage = <const Problem *> problem, storage
+    w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.dw = new_total(storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

@@ -7,8 +7,8 @@ it is packed; backward, the lanes of a channel are added up when they are stored
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; row lanes have tap_step 1; at most LANES multipliers.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
 from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
@@ -219,8 +219,10 @@ cdef void gather_rows(const Gather *w, Block *b, Ring *ring, int64_t *owner, int
         store_strip(w, b, t, rows, 0, 1, g.dst_cols, line, dst)
 
 
-cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
+cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """One block of lanes of one part of the rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
+    cdef const Gather *w = <const Gather *> work
+    cdef real *scratch = <real *> slab
     cdef const Problem *g = w.g
     cdef int64_t block = index % w.k.blocks, part_ = index // w.k.blocks % w.k.parts, n = index // w.k.blocks // w.k.parts
     cdef int64_t size = item_size(w.storage), lane = block * w.k.lanes, i, t, rows, ahead, end, owner = -1
@@ -251,16 +253,6 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
         t += w.k.rows
 
 
-cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
-    cdef int64_t i
-    if threads == 1:
-        for i in range(w.g.images * w.k.parts * w.k.blocks):
-            gather_block(w, i, scratch)
-        return
-    for i in prange(w.g.images * w.k.parts * w.k.blocks, num_threads=threads, schedule="static"):
-        gather_block(w, i, scratch + threadid() * scratch_size)
-
-
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
@@ -280,7 +272,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
     finite[0] = pack_filter(w)
-    gather_blocks(w, threads, w.filter_panels + panels, scratch_size)
+    do_blocks(gather_block, w, g.images * w.k.parts * w.k.blocks, threads, IN_ORDER, w.filter_panels + panels, scratch_size * sizeof(real))
     release(w.filter_panels)
     return 0
 

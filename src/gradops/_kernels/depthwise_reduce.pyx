@@ -8,14 +8,14 @@ rows of a strip.
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; row lanes have tap_step 1; at most
 LANES multipliers; dw is [tap][lane] or [lane][tap], as the strides of the filter say.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _partials cimport Wave, add_wave, first_wave, next_wave, place
+from _partials cimport Total, new_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, part, useful_threads
 from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
-from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, VL, REAL_STORAGE, all_finite, item_size, clear, load, narrow_block, prefetch_soon, store, zero
+from _scratch cimport padded
+from _storage cimport real, vec, MR, VL, item_size, clear, load, prefetch_soon, store, zero
 
 cdef enum:
     TAPS = 8                                            # of a register tile with one row of them, at most
@@ -29,20 +29,17 @@ cdef struct Reduce:
     int storage
     const char *x
     const char *dy
-    char *dw
+    Total dw
     Blocking k
-    int64_t spans                                       # each is some of the images' parts
     int64_t sums                                        # reals of a block's dw
-    Wave wave                                           # the spans at hand
-    real *partials                                      # of each span of the wave, as dw lies
-    bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
 cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
     w.k = blocking(g, row_lanes(g), g.row_lanes, col_lanes(g), g.col_lanes)
-    w.spans = smaller(divide_up(MIN_BLOCKS, w.k.blocks), g.images * w.k.parts)
+    w.dw.size = g.filter_rows * g.filter_cols * w.k.total
+    w.dw.spans = smaller(divide_up(MIN_BLOCKS, w.k.blocks), g.images * w.k.parts)   # some of the images' parts each
     w.sums = padded(g.filter_rows * g.filter_cols * w.k.vectors * VL)
 
 
@@ -210,75 +207,36 @@ cdef void reduce_part(const Reduce *w, Block *b, int64_t lane, int64_t n, int64_
                 first += pixels
 
 
-cdef void store_sums(const Reduce *w, const Block *b, int64_t span, int64_t lane, const real *sums) noexcept nogil:
-    """Writes a block's dw to the result or, of several spans, to its partial."""
-    cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, ld = b.vectors * VL, step = w.g.filter_group // w.k.multiplier, tap
-    cdef int storage = w.storage if w.spans == 1 else REAL_STORAGE
-    cdef char *out = w.dw if w.spans == 1 else <char *> (w.partials + place(&w.wave, span) * taps * w.k.total)
-    narrow_block(storage, sums, ld, taps, b.lanes, out + lane * step * item_size(storage), w.g.filter_x, step)
-    if w.spans > 1:
-        return
-    for tap in range(taps):
-        if not all_finite(sums + tap * ld, b.lanes):
-            w.finite[0] = False
-
-
-cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
+cdef void reduce_block(const void *work, int64_t index, void *scratch) noexcept nogil:
     """One block of lanes, summed over one span."""
-    cdef int64_t block = index % w.k.blocks, span = w.wave.first + index // w.k.blocks, lane = block * w.k.lanes, parts = w.g.images * w.k.parts, i
-    cdef real *sums = scratch
+    cdef const Reduce *w = <const Reduce *> work
+    cdef int64_t block = index % w.k.blocks, span = w.dw.wave.first + index // w.k.blocks, lane = block * w.k.lanes
+    cdef int64_t parts = w.g.images * w.k.parts, step = w.g.filter_group // w.k.multiplier, i
+    cdef real *sums = <real *> scratch
     cdef Block b
     b.g, b.storage, b.vectors = w.g, w.storage, w.k.vectors
     b.lanes = smaller(w.k.lanes, w.k.total - lane)
     b.repeat = w.k.multiplier
     clear(sums, w.sums)
-    for i in range(part(parts, span, w.spans), part(parts, span + 1, w.spans)):
-        reduce_part(w, &b, lane, i // w.k.parts, i % w.k.parts, sums, scratch + w.sums)
-    store_sums(w, &b, span, lane, sums)
-
-
-cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
-    cdef int64_t i
-    if threads == 1:
-        for i in range(w.wave.count * w.k.blocks):
-            reduce_block(w, i, scratch)
-        return
-    for i in prange(w.wave.count * w.k.blocks, num_threads=threads, schedule="static"):
-        reduce_block(w, i, scratch + threadid() * scratch_size)
+    for i in range(part(parts, span, w.dw.spans), part(parts, span + 1, w.dw.spans)):
+        reduce_part(w, &b, lane, i // w.k.parts, i % w.k.parts, sums, sums + w.sums)
+    store_block(&w.dw, span, sums, b.vectors * VL, w.g.filter_rows * w.g.filter_cols, b.lanes, lane * step, w.g.filter_x, step)
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
-    cdef int64_t size, partials, scratch_size
     plan(w)
-    threads = useful_threads(w.g, w.spans * w.k.blocks, threads)
-    size = w.g.filter_rows * w.g.filter_cols * w.k.total
-    w.wave = first_wave(w.spans, size, threads)
-    partials = padded(w.wave.slots * size) if w.spans > 1 else 0
-    scratch_size = padded(w.sums + w.k.ring + w.k.line)
-    w.partials = allocate(partials + threads * scratch_size)
-    if w.partials == NULL:
-        return 1
-    while True:
-        reduce_blocks(w, threads, w.partials + partials, scratch_size)
-        if w.spans > 1:
-            add_wave(w.partials, &w.wave, size, w.storage, w.dw, threads, w.finite)
-        if not next_wave(&w.wave):
-            break
-    release(w.partials)
-    return 0
+    threads = useful_threads(w.g, w.dw.spans * w.k.blocks, threads)
+    return sum_spans(&w.dw, reduce_block, w, w.k.blocks, threads, IN_ORDER, padded(w.sums + w.k.ring + w.k.line))
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes dw. MIXED if it is not finite: infinities of dy may have met the zeros of the padding of x."""
     cdef Reduce w
     cdef bint finite = True
-    w.g = <const Problem *> problem
-    w.storage = storage
-    w.x = <const char *> inputs[0]
-    w.dy = <const char *> inputs[1]
-    w.dw = <char *> out
-    w.finite = &finite
+    w.g, w.storage = <const Problem *> problem, storage
+    w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.dw = new_total(storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

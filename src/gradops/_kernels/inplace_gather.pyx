@@ -8,8 +8,8 @@ down a few rows, so that most of what a row reads is in the first cache, then co
 *Assumes:* src, filter and dst are contiguous and aligned, channels the last axis, one lane a channel and at least VL of them; the problem is not
 empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dst has a tap inside the image.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, longest_lane, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, unstage, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
@@ -157,8 +157,10 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
                 gather_tile(&s, col, pixels, w.src + (s.src + c) * size, filter + v * panel, w.dst + (s.dst + c) * size, scratch)
 
 
-cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
+cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """Some vectors of one part of the rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
+    cdef const Gather *w = <const Gather *> work
+    cdef real *scratch = <real *> slab
     cdef const Problem *g = w.g
     cdef int64_t block = index % w.blocks, part_ = index // w.blocks % w.parts, n = index // w.blocks // w.parts
     cdef int64_t t = part(w.count, part_, w.parts), end = part(w.count, part_ + 1, w.parts), most = rows_of_strip(g, item_size(w.storage)), i, rows
@@ -168,16 +170,6 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
             if rows > 0:
                 gather_rows(w, row_lanes(g) + i, n, t, rows, part(w.vectors, block, w.blocks), part(w.vectors, block + 1, w.blocks), scratch)
         t += most
-
-
-cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
-    cdef int64_t i
-    if threads == 1:
-        for i in range(w.g.images * w.parts * w.blocks):
-            gather_block(w, i, scratch)
-        return
-    for i in prange(w.g.images * w.parts * w.blocks, num_threads=threads, schedule="static"):
-        gather_block(w, i, scratch + threadid() * scratch_size)
 
 
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
@@ -197,7 +189,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     if w.filter_panels == NULL:
         return 1
     finite[0] = pack_filter(w)
-    gather_blocks(w, threads, w.filter_panels + panels, scratch_size)
+    do_blocks(gather_block, w, g.images * w.parts * w.blocks, threads, IN_ORDER, w.filter_panels + panels, scratch_size * sizeof(real))
     release(w.filter_panels)
     return 0
 

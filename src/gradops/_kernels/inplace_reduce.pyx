@@ -9,14 +9,14 @@ the pixels is loaded once for a row of taps, those outside the image from a vect
 forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dy has a tap inside
 the image.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, longest_lane, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, walk_down
-from _partials cimport Wave, add_wave, first_wave, next_wave, place
+from _partials cimport Total, new_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
-from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, clear, item_size, load, load_once, narrow_block, prefetch_soon, store, unknown, zero
+from _scratch cimport padded
+from _storage cimport real, vec, VL, MR, REAL_STORAGE, clear, item_size, load, load_once, prefetch_soon, store, unknown, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -33,15 +33,11 @@ cdef struct Reduce:
     int storage
     const char *x
     const char *dy
-    char *dw
+    Total dw
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
     int64_t parts, blocks                               # of an image's rows, of the vectors
-    int64_t spans                                       # each is some of the images' parts
     int64_t taps                                        # of the filter
-    Wave wave                                           # the spans at hand
-    real *partials                                      # of each span of the wave, as dw lies
-    bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
 cdef void plan(Reduce *w) noexcept nogil:
@@ -49,11 +45,12 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols
     w.taps = g.filter_rows * g.filter_cols
+    w.dw.size = w.taps * g.groups
     w.vectors, w.count = divide_up(g.groups, VL), longest_lane(g)
-    w.spans = larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, SPANS)), 1)
-    w.parts = smaller(divide_up(smaller(w.spans, MOST_SPANS), g.images), w.count)
-    w.spans = g.images * w.parts if w.parts > 1 else smaller(w.spans, smaller(g.images, MOST_SPANS))
-    w.blocks = smaller(divide_up(BLOCKS, w.spans), divide_up(w.vectors, LEAST_VECTORS))
+    w.dw.spans = larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, SPANS)), 1)
+    w.parts = smaller(divide_up(smaller(w.dw.spans, MOST_SPANS), g.images), w.count)
+    w.dw.spans = g.images * w.parts if w.parts > 1 else smaller(w.dw.spans, smaller(g.images, MOST_SPANS))
+    w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), divide_up(w.vectors, LEAST_VECTORS))
 
 
 cdef inline void walk_ukr(int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const real *src, const real *dy, real *sums) noexcept nogil:
@@ -196,69 +193,44 @@ cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end
 
 
 cdef void store_sums(const Reduce *w, int64_t span, int64_t v, const real *sums) noexcept nogil:
-    """Writes a vector of dw to the result or, of several spans, to its partial; the lanes that the vector before has are left out."""
+    """Writes a vector of dw; the lanes that the vector before has are left out."""
     cdef int64_t overlap = v * VL - first_channel(w.g, v), step = w.g.filter_group
-    cdef int storage = w.storage if w.spans == 1 else REAL_STORAGE
-    cdef char *out = w.dw if w.spans == 1 else <char *> (w.partials + place(&w.wave, span) * w.taps * w.g.groups)
-    narrow_block(storage, sums + overlap, VL, w.taps, VL - overlap, out + v * VL * step * item_size(storage), w.g.filter_x, step)
-    if w.spans == 1 and not all_finite(sums, w.taps * VL):
-        w.finite[0] = False
+    store_block(&w.dw, span, sums + overlap, VL, w.taps, VL - overlap, v * VL * step, w.g.filter_x, step)
 
 
-cdef void reduce_block(const Reduce *w, int64_t index, real *sums) noexcept nogil:
+cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """Some vectors, summed over one span."""
-    cdef int64_t block = index % w.blocks, span = w.wave.first + index // w.blocks, parts = w.g.images * w.parts, i
+    cdef const Reduce *w = <const Reduce *> work
+    cdef int64_t block = index % w.blocks, span = w.dw.wave.first + index // w.blocks, parts = w.g.images * w.parts, i
     cdef int64_t first = part(w.vectors, block, w.blocks), end = part(w.vectors, block + 1, w.blocks)
-    cdef real *scratch = sums + padded(divide_up(w.vectors, w.blocks) * w.taps * VL)
+    cdef real *sums = <real *> slab
+    cdef real *scratch = sums + sums_size(w)
     clear(sums, (end - first) * w.taps * VL)
-    for i in range(part(parts, span, w.spans), part(parts, span + 1, w.spans)):
+    for i in range(part(parts, span, w.dw.spans), part(parts, span + 1, w.dw.spans)):
         reduce_part(w, i, first, end, sums, scratch)
     for i in range(first, end):
         store_sums(w, span, i, sums + (i - first) * w.taps * VL)
 
 
-cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
-    cdef int64_t i
-    if threads == 1:
-        for i in range(w.wave.count * w.blocks):
-            reduce_block(w, i, scratch)
-        return
-    for i in prange(w.wave.count * w.blocks, num_threads=threads, schedule="static"):
-        reduce_block(w, i, scratch + threadid() * scratch_size)
+cdef int64_t sums_size(const Reduce *w) noexcept nogil:
+    """Reals of the sums of a block."""
+    return padded(divide_up(w.vectors, w.blocks) * w.taps * VL)
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
-    cdef int64_t size, partials, scratch_size
     plan(w)
-    threads = useful_threads(w.g, w.spans * w.blocks, threads)
-    size = w.taps * w.g.groups
-    w.wave = first_wave(w.spans, size, threads)
-    partials = padded(w.wave.slots * size) if w.spans > 1 else 0
-    scratch_size = padded(divide_up(w.vectors, w.blocks) * w.taps * VL) + staging_size(w.g, w.storage)
-    w.partials = allocate(partials + threads * scratch_size)
-    if w.partials == NULL:
-        return 1
-    while True:
-        reduce_blocks(w, threads, w.partials + partials, scratch_size)
-        if w.spans > 1:
-            add_wave(w.partials, &w.wave, size, w.storage, w.dw, threads, w.finite)
-        if not next_wave(&w.wave):
-            break
-    release(w.partials)
-    return 0
+    threads = useful_threads(w.g, w.dw.spans * w.blocks, threads)
+    return sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, sums_size(w) + staging_size(w.g, w.storage))
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes dw. MIXED if it is not finite: infinities may have met the zeros of the padding, or of pixels that a tile leaves out."""
     cdef Reduce w
     cdef bint finite = True
-    w.g = <const Problem *> problem
-    w.storage = storage
-    w.x = <const char *> inputs[0]
-    w.dy = <const char *> inputs[1]
-    w.dw = <char *> out
-    w.finite = &finite
+    w.g, w.storage = <const Problem *> problem, storage
+    w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.dw = new_total(storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

@@ -7,8 +7,8 @@ rows, which share what they load for a column of taps.
 *Assumes:* src, filter and dst are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is not empty; lanes have
 z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _planes cimport ROWS, TAPS, Reader, View, column, first_cell, lanes_together, largest_reader, masks_size, reader, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, useful_threads
@@ -187,24 +187,16 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
         t += rows
 
 
-cdef void gather_plane(const Gather *w, int64_t plane, real *scratch) noexcept nogil:
+cdef void gather_plane(const void *work, int64_t plane, void *slab) noexcept nogil:
     """One channel of one image."""
+    cdef const Gather *w = <const Gather *> work
+    cdef real *scratch = <real *> slab
     cdef int64_t i
     cdef Reader r
     gather_lanes(w, &w.r, 0, plane, scratch)
     for i in range(1, w.g.row_lanes // w.together):
         r = reader(w.g, i)
         gather_lanes(w, &r, i, plane, scratch)
-
-
-cdef void gather_planes(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
-    cdef int64_t i
-    if threads == 1:
-        for i in range(w.g.images * w.g.groups):
-            gather_plane(w, i, scratch)
-        return
-    for i in prange(w.g.images * w.g.groups, num_threads=threads, schedule="static"):
-        gather_plane(w, i, scratch + threadid() * scratch_size)
 
 
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
@@ -225,7 +217,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     w.masks = w.weights + panels
     finite[0] = pack_filter(w)
     share(g, &w.r, False, w.shared, w.masks)
-    gather_planes(w, threads, w.masks + w.shared, scratch_size)
+    do_blocks(gather_plane, w, g.images * g.groups, threads, IN_ORDER, w.masks + w.shared, scratch_size * sizeof(real))
     release(w.weights)
     return 0
 

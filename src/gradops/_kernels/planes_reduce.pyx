@@ -8,14 +8,14 @@ taps of a column, for which it remembers the rows of dy before. The lanes of its
 *Assumes:* x, dy and dw are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is that of the forward op and not
 empty; lanes have z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one lane with src_unit 1.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _partials cimport Wave, add_wave, first_wave, next_wave, place
+from _partials cimport Total, new_total, store_block, sum_spans
 from _planes cimport TAPS, Reader, View, column, fetch, largest_reader, reader, share, shared_size, view, view_size, widened
 from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, REAL_STORAGE, VL, all_finite, clear, copy, item_size, keep, load, narrow_block, store, transpose, zero
+from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, copy, item_size, keep, load, store, transpose, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
@@ -27,17 +27,13 @@ cdef struct Reduce:
     int storage
     const char *x
     const char *dy
-    char *dw
+    Total dw
     Reader r                                            # of the first lane of rows
     int64_t taps                                        # of the filter
     int64_t channels, blocks                            # of a block, at most; how many
-    int64_t spans                                       # each is some of the images
     int64_t size, lines                                 # reals of scratch for what is read of x, and of dy
     int64_t shared                                      # reals of masks and zeros
     real *masks
-    Wave wave                                           # the spans at hand
-    real *partials                                      # of each span of the wave, as dw lies
-    bint *finite                                        # cleared if dw holds an infinity or NaN
 
 
 cdef void plan(Reduce *w) noexcept nogil:
@@ -48,7 +44,8 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.size, w.lines, w.shared = view_size(g, &largest), padded(largest.rows * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, BLOCKS), VL)
     w.blocks = divide_up(g.groups, w.channels)
-    w.spans = smaller(g.images, divide_up(BLOCKS, w.blocks))
+    w.dw.size = w.taps * g.groups
+    w.dw.spans = smaller(g.images, divide_up(BLOCKS, w.blocks))
 
 
 cdef struct Tile:                                       # a strip of a channel
@@ -198,73 +195,44 @@ cdef void add_lanes(const Reduce *w, int64_t channels, const real *sums, real *d
         store(dw + tap * VL, total)
 
 
-cdef void store_sums(const Reduce *w, int64_t span, int64_t first, int64_t channels, const real *dw) noexcept nogil:
-    """Writes dw of some channels to the result or, of several spans, to its partial."""
-    cdef int64_t step = w.g.filter_group
-    cdef int storage = w.storage if w.spans == 1 else REAL_STORAGE
-    cdef char *out = w.dw if w.spans == 1 else <char *> (w.partials + place(&w.wave, span) * w.taps * w.g.groups)
-    narrow_block(storage, dw, VL, w.taps, channels, out + first * step * item_size(storage), w.g.filter_x, step)
-    if w.spans == 1 and not all_finite(dw, w.taps * VL):
-        w.finite[0] = False
-
-
-cdef void reduce_block(const Reduce *w, int64_t index, real *sums) noexcept nogil:
+cdef void reduce_block(const void *work, int64_t index, void *scratch) noexcept nogil:
     """Some channels, summed over one span."""
-    cdef int64_t block = index % w.blocks, span = w.wave.first + index // w.blocks, images = w.g.images, n, c
+    cdef const Reduce *w = <const Reduce *> work
+    cdef int64_t block = index % w.blocks, span = w.dw.wave.first + index // w.blocks, images = w.g.images, step = w.g.filter_group, n, c
     cdef int64_t first = block * w.channels, channels = smaller(w.channels, w.g.groups - first)
+    cdef real *sums = <real *> scratch
     cdef real *dw = sums + padded(w.taps * w.channels * VL)
     clear(sums, w.taps * w.channels * VL)
-    for n in range(part(images, span, w.spans), part(images, span + 1, w.spans)):
+    for n in range(part(images, span, w.dw.spans), part(images, span + 1, w.dw.spans)):
         for c in range(channels):
             reduce_plane(w, n * w.g.groups + first + c, sums + c * VL, dw + padded(w.taps * VL))
     add_lanes(w, channels, sums, dw)
-    store_sums(w, span, first, channels, dw)
-
-
-cdef void reduce_blocks(const Reduce *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
-    cdef int64_t i
-    if threads == 1:
-        for i in range(w.wave.count * w.blocks):
-            reduce_block(w, i, scratch)
-        return
-    for i in prange(w.wave.count * w.blocks, num_threads=threads, schedule="static"):
-        reduce_block(w, i, scratch + threadid() * scratch_size)
+    store_block(&w.dw, span, dw, VL, w.taps, channels, first * step, w.g.filter_x, step)
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
-    cdef int64_t size, partials, scratch_size
+    cdef int64_t scratch_size
+    cdef int failed
     plan(w)
-    threads = useful_threads(w.g, w.spans * w.blocks, threads)
-    size = w.taps * w.g.groups
-    w.wave = first_wave(w.spans, size, threads)
-    partials = padded(w.wave.slots * size) if w.spans > 1 else 0
+    threads = useful_threads(w.g, w.dw.spans * w.blocks, threads)
     scratch_size = padded(w.taps * w.channels * VL) + padded(w.taps * VL) + w.size + w.lines
-    w.partials = allocate(partials + w.shared + threads * scratch_size)
-    if w.partials == NULL:
+    w.masks = allocate(w.shared)
+    if w.masks == NULL:
         return 1
-    w.masks = w.partials + partials
     share(w.g, &w.r, True, w.shared, w.masks)
-    while True:
-        reduce_blocks(w, threads, w.masks + w.shared, scratch_size)
-        if w.spans > 1:
-            add_wave(w.partials, &w.wave, size, w.storage, w.dw, threads, w.finite)
-        if not next_wave(&w.wave):
-            break
-    release(w.partials)
-    return 0
+    failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, scratch_size)
+    release(w.masks)
+    return failed
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes dw. MIXED if it is not finite: infinities may have met the zeros of the padding, or those beside a row."""
     cdef Reduce w
     cdef bint finite = True
-    w.g = <const Problem *> problem
-    w.storage = storage
-    w.x = <const char *> inputs[0]
-    w.dy = <const char *> inputs[1]
-    w.dw = <char *> out
-    w.finite = &finite
+    w.g, w.storage = <const Problem *> problem, storage
+    w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.dw = new_total(storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

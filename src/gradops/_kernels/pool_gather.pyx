@@ -7,9 +7,9 @@ first, the sums of VL planes are turned to [column][plane], so that columns are 
 
 *Assumes:* x and y are contiguous and aligned; no dimension is zero; cells are as `gradops._pooling` checks them.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
+from _blocks cimport FIRST_FREE, do_blocks
 from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger
@@ -156,7 +156,8 @@ cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *
             memcpy(dst + i * step * size, values, n * size)
 
 
-cdef void gather_strip(const Gather *w, int64_t index, total *scratch) noexcept nogil:
+cdef void gather_rows(const Gather *w, int64_t index, total *scratch) noexcept nogil:
+    """The rows of a strip of y."""
     cdef Strip t = strip(&w.cut, index)
     cdef int64_t r
     for r in range(t.top, t.bottom):
@@ -164,14 +165,17 @@ cdef void gather_strip(const Gather *w, int64_t index, total *scratch) noexcept 
         store(w, &t, r, scratch, scratch + TILE)
 
 
-cdef void gather_strips(const Gather *w, int threads, total *scratch) noexcept nogil:
-    cdef int64_t index, count = strips(&w.cut)
-    if threads == 1:
-        for index in range(count):
-            gather_strip(w, index, scratch)
-        return
-    for index in prange(count, num_threads=threads, schedule="dynamic"):
-        gather_strip(w, index, scratch + threadid() * 4 * TILE)
+cdef void gather_strip(const void *work, int64_t index, void *scratch) noexcept nogil:
+    """gather_rows, summed in what the storage type is summed in."""
+    cdef const Gather *w = <const Gather *> work
+    if w.storage <= FLOAT32:
+        gather_rows(w, index, <float *> scratch)
+    elif w.storage == FLOAT64:
+        gather_rows(w, index, <double *> scratch)
+    elif w.storage == INT32:
+        gather_rows(w, index, <uint32_t *> scratch)
+    else:
+        gather_rows(w, index, <uint64_t *> scratch)
 
 
 cdef int drive(Gather *w, int threads) noexcept nogil:
@@ -189,14 +193,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     scratch = allocate_bytes(threads * 4 * TILE * sizeof(double))
     if scratch == NULL:
         return 1
-    if w.storage <= FLOAT32:
-        gather_strips[float](w, threads, <float *> scratch)
-    elif w.storage == FLOAT64:
-        gather_strips[double](w, threads, <double *> scratch)
-    elif w.storage == INT32:
-        gather_strips[uint32_t](w, threads, <uint32_t *> scratch)
-    else:
-        gather_strips[uint64_t](w, threads, <uint64_t *> scratch)
+    do_blocks(gather_strip, w, strips(&w.cut), threads, FIRST_FREE, scratch, 4 * TILE * sizeof(double))
     release(scratch)
     return 0
 

@@ -8,9 +8,9 @@ summed into the second; likewise columns.
 
 *Assumes:* dy and dx are contiguous and aligned; no dimension of dx is zero; cells are as `gradops._pooling` checks them.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.string cimport memcpy, memset
+from _blocks cimport FIRST_FREE, do_blocks
 from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
@@ -266,8 +266,10 @@ cdef void copy_row(const Spread *w, const Strip *t, const char *src, char *dst) 
         memcpy(dst + i * step * size, src + i * step * size, n * size)
 
 
-cdef void spread_strip(const Spread *w, int64_t index, Scratch *s) noexcept nogil:
+cdef void spread_strip(const void *work, int64_t index, void *slab) noexcept nogil:
     """The rows of a strip of dx."""
+    cdef const Spread *w = <const Spread *> work
+    cdef Scratch *s = <Scratch *> slab
     cdef Strip t = strip(&w.cut, index)
     cdef int64_t row = w.g.cols * w.pixel * item_size(w.storage), h
     cdef const double *above
@@ -282,16 +284,6 @@ cdef void spread_strip(const Spread *w, int64_t index, Scratch *s) noexcept nogi
         above = prepared(w, &t, Span(span.first, span.first + 1), s) if span.first < span.last else NULL
         below = prepared(w, &t, Span(span.first + 1, span.last), s) if span.first + 1 < span.last else NULL
         compute_row(w, &t, above, below, s, dst + h * row)
-
-
-cdef void spread_strips(const Spread *w, int threads, Scratch *scratch) noexcept nogil:
-    cdef int64_t index, count = strips(&w.cut)
-    if threads == 1:
-        for index in range(count):
-            spread_strip(w, index, scratch)
-        return
-    for index in prange(count, num_threads=threads, schedule="dynamic"):
-        spread_strip(w, index, scratch + threadid())
 
 
 cdef void cover(const Cell *cells, int64_t count, int64_t n, Span *spans) noexcept nogil:
@@ -380,7 +372,7 @@ cdef int drive(Spread *w, int threads) noexcept nogil:
         return 1
     scratch = <Scratch *> (slab + threads * scratch_size(w))
     place(w, threads, slab, scratch)
-    spread_strips(w, threads, scratch)
+    do_blocks(spread_strip, w, strips(&w.cut), threads, FIRST_FREE, scratch, sizeof(Scratch))
     release(slab)
     release(tables)
     return 0

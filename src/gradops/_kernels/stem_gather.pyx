@@ -8,8 +8,8 @@ a register holds neighbouring pixels, a tap is a load at a distance, and no patc
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; dst has at most CHANNELS channels a group; every lane has
 z_step 1 and src_unit 1.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _patches cimport pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
@@ -186,8 +186,10 @@ cdef void gather_rows(const Gather *w, int64_t t, int64_t chunk, const Ring *rin
             weights += row.taps * col.taps * g.src_channels * g.dst_channels
 
 
-cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
+cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """One chunk of columns of one span of rows of one image and group."""
+    cdef const Gather *w = <const Gather *> work
+    cdef real *scratch = <real *> slab
     cdef const Problem *g = w.g
     cdef int64_t chunk = index % w.chunks, span, group, n, t, begin, size = item_size(w.storage)
     cdef Ring ring
@@ -211,16 +213,6 @@ cdef int64_t blocks(const Gather *w) noexcept nogil:
     return w.g.images * w.g.groups * w.spans * w.chunks
 
 
-cdef void gather_blocks(const Gather *w, int threads, real *scratch, int64_t scratch_size) noexcept nogil:
-    cdef int64_t block
-    if threads == 1:
-        for block in range(blocks(w)):
-            gather_block(w, block, scratch)
-        return
-    for block in prange(blocks(w), num_threads=threads, schedule="dynamic"):
-        gather_block(w, block, scratch + threadid() * scratch_size)
-
-
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
@@ -237,7 +229,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     for group in range(g.groups):
         if not pack_weights(w, group):
             finite[0] = False
-    gather_blocks(w, threads, w.weights + weights, scratch_size)
+    do_blocks(gather_block, w, blocks(w), threads, FIRST_FREE, w.weights + weights, scratch_size * sizeof(real))
     release(w.weights)
     return 0
 

@@ -8,8 +8,8 @@ them again: that costs less than to fetch transformed ones, 4 and 16/9 times as 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty and covers dst; every lane has z_step 1, tap_step 1
 and all 3 taps.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport gemm_packed
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, part, smaller, useful_threads
@@ -151,8 +151,10 @@ cdef void store_panel(const Gather *w, const Tiles *t, const Block *b, int64_t p
         done += r.count
 
 
-cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept nogil:
+cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """One block: sums, then stores."""
+    cdef const Gather *w = <const Gather *> work
+    cdef real *scratch = <real *> slab
     cdef int64_t pair = 0, panel, parts
     cdef Tiles t
     cdef Block b
@@ -175,16 +177,6 @@ cdef void gather_block(const Gather *w, int64_t index, real *scratch) noexcept n
         store_panel(w, &t, &b, panel)
 
 
-cdef void gather_blocks(const Gather *w, int threads, real *scratch) noexcept nogil:
-    cdef int64_t block
-    if threads == 1:
-        for block in range(w.blocks[w.g.row_lanes * w.g.col_lanes]):
-            gather_block(w, block, scratch)
-        return
-    for block in prange(w.blocks[w.g.row_lanes * w.g.col_lanes], num_threads=threads, schedule="dynamic"):
-        gather_block(w, block, scratch + threadid() * SCRATCH)
-
-
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes
@@ -199,7 +191,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     if slab == NULL:
         release(table)
         return 1
-    gather_blocks(w, threads, slab)
+    do_blocks(gather_block, w, w.blocks[pairs], threads, FIRST_FREE, slab, SCRATCH * sizeof(real))
     release(slab)
     release(table)
     return 0

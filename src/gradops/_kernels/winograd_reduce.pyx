@@ -7,14 +7,13 @@ and the partials are added in order. Packed: transformed tiles of x and dy, TILE
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; every lane has z_step 1,
 tap_step 1 and all 3 taps; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
 """
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t
+from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport gemm_packed
-from _partials cimport Wave, add_wave, first_wave, next_wave, place
+from _partials cimport Total, new_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
-from _scratch cimport allocate, padded, release
-from _storage cimport real, NR, NV, REAL_STORAGE, VL, all_finite, clear, item_size, narrow_block, widen_block
+from _storage cimport real, NR, NV, VL, clear, item_size, widen_block
 from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
 
 cdef enum:
@@ -35,25 +34,19 @@ cdef struct Reduce:
     int storage
     const char *x
     const char *dy
-    char *dw
-    int64_t x_blocks, dy_blocks, spans
-    Wave wave                                           # the spans at hand
-    real *partials                                      # of each span of the wave, as dw lies, where there are several spans
-    bint *finite                                        # cleared if dw holds an infinity or NaN
+    Total dw
+    int64_t x_blocks, dy_blocks, blocks                 # of channels; of one span
 
 
 cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
-    cdef int64_t blocks, all_tiles = g.images * divide_up(g.dst_rows, 2) * divide_up(g.dst_cols, 2)
+    cdef int64_t all_tiles = g.images * divide_up(g.dst_rows, 2) * divide_up(g.dst_cols, 2)
     w.x_blocks = divide_up(g.src_channels, X_CHANNELS)
     w.dy_blocks = divide_up(g.dst_channels, DY_CHANNELS)
-    blocks = g.groups * w.x_blocks * w.dy_blocks
-    w.spans = larger(smaller(divide_up(MIN_BLOCKS, blocks), all_tiles // MIN_SPAN), 1)
-
-
-cdef int64_t filter_size(const Reduce *w) noexcept nogil:
-    return 9 * w.g.src_channels * w.g.groups * w.g.dst_channels
+    w.blocks = g.groups * w.x_blocks * w.dy_blocks
+    w.dw.size = 9 * g.src_channels * g.groups * g.dst_channels
+    w.dw.spans = larger(smaller(divide_up(MIN_BLOCKS, w.blocks), all_tiles // MIN_SPAN), 1)
 
 
 cdef struct Block:                                      # what a thread works on: a block of dw and its scratch
@@ -104,7 +97,7 @@ cdef void pack_dy(const Reduce *w, const Tiles *t, const Block *b, int64_t first
 
 cdef bint sum_tiles(const Reduce *w, const Tiles *t, const Block *b, bint accumulate) noexcept nogil:
     """sums (+)= the products of the tiles of the block's span, TILES at a time; returns whether sums holds anything."""
-    cdef int64_t begin = part(tile_count(t), b.span, w.spans), total = part(tile_count(t), b.span + 1, w.spans) - begin
+    cdef int64_t begin = part(tile_count(t), b.span, w.dw.spans), total = part(tile_count(t), b.span + 1, w.dw.spans) - begin
     cdef int64_t parts = divide_up(total, TILES), i, first, count, p
     for i in range(parts):
         first = begin + part(total, i, parts)
@@ -118,27 +111,23 @@ cdef bint sum_tiles(const Reduce *w, const Tiles *t, const Block *b, bint accumu
     return accumulate
 
 
-cdef void store_block(const Reduce *w, const Block *b) noexcept nogil:
-    """Restores the taps and writes them to the result or, of several spans, to their partial."""
+cdef void store_taps(const Reduce *w, const Block *b) noexcept nogil:
+    """Restores the taps and writes them."""
     cdef const Problem *g = w.g
-    cdef int64_t tap, c, v, at
-    cdef int storage = w.storage if w.spans == 1 else REAL_STORAGE
-    cdef char *out = w.dw if w.spans == 1 else <char *> (w.partials + place(&w.wave, b.span) * filter_size(w))
+    cdef int64_t tap, c, v, at = b.x_channel * g.filter_src + b.group * g.filter_group + b.dy_channel * g.filter_dst
     cdef real *taps = b.x
     for c in range(b.x_channels):
         for v in range(divide_up(b.dy_channels, VL)):
             restore_filter(b.sums + c * DY_CHANNELS + v * VL, SUMS_PLANE, taps + c * DY_CHANNELS + v * VL, X_CHANNELS * DY_CHANNELS)
     for tap in range(9):
-        at = tap * g.filter_x + b.x_channel * g.filter_src + b.group * g.filter_group + b.dy_channel * g.filter_dst
-        narrow_block(storage, taps, DY_CHANNELS, b.x_channels, b.dy_channels, out + at * item_size(storage), g.filter_src, g.filter_dst)
-        for c in range(b.x_channels if w.spans == 1 else 0):
-            if not all_finite(taps + c * DY_CHANNELS, b.dy_channels):
-                w.finite[0] = False
+        store_block(&w.dw, b.span, taps, DY_CHANNELS, b.x_channels, b.dy_channels, at + tap * g.filter_x, g.filter_src, g.filter_dst)
         taps += X_CHANNELS * DY_CHANNELS
 
 
-cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept nogil:
+cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """One block of dw, summed over one span of the tiles of every lane pair."""
+    cdef const Reduce *w = <const Reduce *> work
+    cdef real *scratch = <real *> slab
     cdef int64_t i
     cdef bint begun = False
     cdef Tiles t
@@ -149,7 +138,7 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
     b.dy_channel = index % w.dy_blocks * DY_CHANNELS
     b.dy_channels = smaller(DY_CHANNELS, w.g.dst_channels - b.dy_channel)
     index = index // w.dy_blocks
-    b.group, b.span = index % w.g.groups, w.wave.first + index // w.g.groups
+    b.group, b.span = index % w.g.groups, w.dw.wave.first + index // w.g.groups
     b.sums, b.x = scratch, scratch + PLANES * SUMS_PLANE
     b.dy = b.x + PLANES * X_PLANE
     b.stage = b.dy + PLANES * DY_PLANE
@@ -158,54 +147,22 @@ cdef void reduce_block(const Reduce *w, int64_t index, real *scratch) noexcept n
         begun = sum_tiles(w, &t, &b, begun)
     if not begun:
         clear(b.sums, PLANES * SUMS_PLANE)
-    store_block(w, &b)
-
-
-cdef int64_t blocks(const Reduce *w) noexcept nogil:
-    """Blocks of one span."""
-    return w.g.groups * w.x_blocks * w.dy_blocks
-
-
-cdef void reduce_blocks(const Reduce *w, int threads, real *scratch) noexcept nogil:
-    cdef int64_t block
-    if threads == 1:
-        for block in range(w.wave.count * blocks(w)):
-            reduce_block(w, block, scratch)
-        return
-    for block in prange(w.wave.count * blocks(w), num_threads=threads, schedule="dynamic"):
-        reduce_block(w, block, scratch + threadid() * SCRATCH)
+    store_taps(w, &b)
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
-    cdef int64_t partials
     plan(w)
-    threads = useful_threads(w.g, w.spans * blocks(w), threads)
-    w.wave = first_wave(w.spans, filter_size(w), threads)
-    partials = padded(w.wave.slots * filter_size(w)) if w.spans > 1 else 0
-    w.partials = allocate(partials + threads * SCRATCH)
-    if w.partials == NULL:
-        return 1
-    while True:
-        reduce_blocks(w, threads, w.partials + partials)
-        if w.spans > 1:
-            add_wave(w.partials, &w.wave, filter_size(w), w.storage, w.dw, threads, w.finite)
-        if not next_wave(&w.wave):
-            break
-    release(w.partials)
-    return 0
+    return sum_spans(&w.dw, reduce_block, w, w.blocks, useful_threads(w.g, w.dw.spans * w.blocks, threads), FIRST_FREE, SCRATCH)
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes dw. MIXED if it is not finite: an infinity may have spread over its tile."""
     cdef Reduce w
     cdef bint finite = True
-    w.g = <const Problem *> problem
-    w.storage = storage
-    w.x = <const char *> inputs[0]
-    w.dy = <const char *> inputs[1]
-    w.dw = <char *> out
-    w.finite = &finite
+    w.g, w.storage = <const Problem *> problem, storage
+    w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.dw = new_total(storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

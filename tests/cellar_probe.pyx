@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uintptr_t
 cimport _blocks
 cimport _cells
 cimport _gemm
+cimport _inplace
 cimport _partials
 cimport _patches
 cimport _problem
@@ -12,7 +13,7 @@ cimport _ring
 cimport _scratch
 cimport _storage
 cimport _winograd
-from _storage cimport real
+from _storage cimport load, load_wide, real, store, store_wide, vec
 
 SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD}
 
@@ -31,6 +32,46 @@ def widen(int storage, src, int64_t n, dst):
 
 def narrow(int storage, src, int64_t n, dst):
     _storage.narrow(storage, reals_of(src), n, bytes_of(dst))
+
+
+def widen_in_registers(int storage, src, int64_t n, dst):
+    """`load_wide` and what brings its numbers back into order; the last vector overlaps the one before."""
+    cdef int64_t lanes = _storage.WIDE * _storage.VL, i, k
+    cdef vec[2] v
+    cdef int r
+    if _storage.WIDE == 1:
+        _storage.widen(storage, bytes_of(src), n, reals_of(dst))
+        return
+    for i in range((n + lanes - 1) // lanes):
+        k = min(i * lanes, n - lanes)
+        if storage == _storage.FLOAT16:
+            load_wide(_storage.FLOAT16, bytes_of(src) + 2 * k, v)
+        else:
+            load_wide(_storage.BFLOAT16, bytes_of(src) + 2 * k, v)
+        for r in range(2):
+            store(reals_of(dst) + k + r * _storage.VL, v[r])
+        _inplace.from_registers(storage, reals_of(dst) + k)
+
+
+def narrow_in_registers(int storage, src, int64_t n, dst):
+    """The inverse."""
+    cdef int64_t lanes = _storage.WIDE * _storage.VL, i, k
+    cdef vec[2] v
+    cdef real[2 * 16] block
+    cdef int r
+    if _storage.WIDE == 1:
+        _storage.narrow(storage, reals_of(src), n, bytes_of(dst))
+        return
+    for i in range((n + lanes - 1) // lanes):
+        k = min(i * lanes, n - lanes)
+        _storage.copy(reals_of(src) + k, lanes, block)
+        _inplace.into_registers(storage, block)
+        for r in range(2):
+            v[r] = load(block + r * _storage.VL)
+        if storage == _storage.FLOAT16:
+            store_wide(_storage.FLOAT16, bytes_of(dst) + 2 * k, v)
+        else:
+            store_wide(_storage.BFLOAT16, bytes_of(dst) + 2 * k, v)
 
 
 def widen_strided(int storage, src, int64_t step, int64_t n, dst):
@@ -113,7 +154,8 @@ def sum_spans(sums, int storage, out, int64_t blocks, int threads):
     """Adds up what is given for each span, block by block. Whether the total is finite, how many spans a wave has, for how many there is memory."""
     cdef Given w
     cdef bint finite = True
-    w.total, w.blocks, w.sums = _partials.new_total(storage, bytes_of(out), &finite), blocks, reals_of(sums)
+    _partials.aim_total(&w.total, storage, bytes_of(out), &finite)
+    w.blocks, w.sums = blocks, reals_of(sums)
     w.total.spans, w.total.size = sums.shape
     wave = _partials.first_wave(&w.total, threads)
     if _partials.sum_spans(&w.total, store_given, &w, blocks, threads, _blocks.FIRST_FREE, 16):

@@ -161,12 +161,14 @@ CONVERSIONS = {
         lambda storage: np.float32,
         lambda probe, code, src, dst: probe.widen(code, src, src.size, dst),
         lambda probe, code, src, dst: probe.widen_strided(code, src, 1, src.size, dst),
+        lambda probe, code, src, dst: probe.widen_in_registers(code, src, src.size, dst),
     ),
     "narrowed": (
         floats,
         dtype_named,
         lambda probe, code, src, dst: probe.narrow(code, src, src.size, dst),
         lambda probe, code, src, dst: probe.narrow_strided(code, src, src.size, dst, 1),
+        lambda probe, code, src, dst: probe.narrow_in_registers(code, src, src.size, dst),
     ),
 }
 every_conversion = pytest.mark.parametrize("conversion", CONVERSIONS)
@@ -187,7 +189,7 @@ def test_numbers_are_converted_as_by_numpy(probe, storage, conversion):
 @every_half
 @every_conversion
 def test_conversion_is_the_same_at_every_length_and_offset(probe, storage, conversion):
-    make, dtype_of, convert, _ = CONVERSIONS[conversion]
+    make, dtype_of, convert, *_ = CONVERSIONS[conversion]
     src = np.random.default_rng(0).choice(make(storage), 100)
     src = src[~np.isnan(cast(src, np.float32))]
     for n, start in product(range(71), range(4)):

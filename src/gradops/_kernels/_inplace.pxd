@@ -1,13 +1,14 @@
 # cython: language_level=3, cdivision=True
 """What the depthwise kernels share that read images where they lie: the tiles of a strip, and which of its rows and columns are inside.
 
-What does not lie as it is computed with, or where a cache would not keep it, is *staged*: the vectors that a tile reads are widened into a window in
-the first cache, from which it is then computed in the same way.
+A vector is a register full of numbers as they are stored: VL real ones or, of 16 bits, WIDE VL, which are computed with as WIDE registers. What
+lies where a cache would not keep it is *staged*: the vectors that a tile reads are copied into a window in the first cache, from which it is
+then computed in the same way. So are 16-bit numbers where WIDE is 1, or too few channels, and vectors VL of them: widened into the window.
 """
 from libc.stdint cimport int64_t
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller
 from _scratch cimport padded
-from _storage cimport real, LINE, VL, BFLOAT16, FLOAT16, REAL_STORAGE, item_size, narrow, prefetch_soon, prefetch_to_write, widen
+from _storage cimport real, LINE, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, copy, copy_even, interleave, item_size, narrow, prefetch_soon, prefetch_to_write, widen
 
 cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
@@ -22,16 +23,17 @@ cdef struct Walk:                                       # down some rows of a la
     int64_t step, unit, taps                            # from row to row, from tap to tap, how many
     int64_t fresh                                       # rows of src that a row reads and the one before did not, about
     int64_t limit                                       # rows of src
-    int64_t src_y, src_x, dst_y, dst_x                  # distances of rows of src, columns of src, rows and pixels of dst
-    int64_t filter_row, filter_col
-    int64_t src, dst                                    # the tile's first pixel: its first column in row 0 of src, and dst
+    int64_t src_y, src_x, dst_y, dst_x                  # distances of rows of src, columns of src, rows and pixels of dst, in bytes
+    int64_t filter_row, filter_col                      # in reals
+    int64_t src, dst                                    # the tile's first pixel: its first column in row 0 of src, and dst, in bytes
     int64_t low, high                                   # the columns that lie inside the image
     int64_t skip                                        # pixels that the tile before has
-    int64_t src_ahead, dst_ahead                        # to the next strip
+    int64_t src_ahead, dst_ahead                        # to the next strip, in bytes
     bint far, fetch                                     # whether to fetch that at all, and for the vector at hand
     bint staged
-    int storage
-    const real *zeros
+    int storage, held                                   # of what is read: in memory, and once it is staged
+    int64_t lanes                                       # numbers of a vector
+    const char *zeros                                   # a vector of them
 
 
 cdef inline int64_t rows_of_strip(const Problem *g, int64_t size) noexcept nogil:
@@ -39,20 +41,52 @@ cdef inline int64_t rows_of_strip(const Problem *g, int64_t size) noexcept nogil
     return larger(smaller(AHEAD * row_lanes(g)[0].count // image_size(g, size), ROWS), 1) if is_far(g, size) else ROWS
 
 
-cdef inline bint begins_line(int64_t v, int storage) noexcept nogil:
+cdef inline int64_t vector_lanes(const Problem *g, int storage) noexcept nogil:
+    """Channels of a vector."""
+    return WIDE * VL if storage != REAL_STORAGE and g.groups >= WIDE * VL else VL
+
+
+cdef inline int held_storage(const Problem *g, int storage) noexcept nogil:
+    """What tiles are computed from: numbers as they are stored, unless those have to be widened."""
+    return storage if WIDE > 1 and vector_lanes(g, storage) > VL else REAL_STORAGE
+
+
+cdef inline int registers(int held) noexcept nogil:
+    """Of a vector."""
+    return 1 if held == REAL_STORAGE else WIDE
+
+
+cdef inline void into_registers(int held, real *vector) noexcept nogil:
+    """Brings a vector's channels, widened, into the order that `load_wide` has."""
+    cdef real[2 * 16] channels
+    if held == BFLOAT16:
+        copy(vector, 2 * VL, channels)
+        copy_even(channels, VL, vector)
+        copy_even(channels + 1, VL, vector + VL)
+
+
+cdef inline void from_registers(int held, real *vector) noexcept nogil:
+    """The inverse of into_registers."""
+    cdef real[2 * 16] channels
+    if held == BFLOAT16:
+        copy(vector, 2 * VL, channels)
+        interleave(channels, channels + VL, VL, vector)
+
+
+cdef inline bint begins_line(const Walk *s, int64_t v) noexcept nogil:
     """Whether a vector is the first one of a cache line, about."""
-    return v % (LINE // (VL * item_size(storage))) == 0
+    return v % (LINE // (s.lanes * item_size(s.storage))) == 0
 
 
-cdef inline int64_t first_channel(const Problem *g, int64_t v) noexcept nogil:
+cdef inline int64_t first_channel(const Problem *g, int64_t v, int64_t lanes) noexcept nogil:
     """Of a vector of channels. The last one begins early enough to be full."""
-    return smaller(v * VL, g.groups - VL)
+    return smaller(v * lanes, g.groups - lanes)
 
 
 cdef inline bint is_staged(const Problem *g, int storage) noexcept nogil:
     if g.col_lanes == 0:
         return False
-    return storage != REAL_STORAGE or col_lanes(g)[0].src_unit * g.src_x * <int64_t> sizeof(real) % CROWDED == 0
+    return storage != held_storage(g, storage) or col_lanes(g)[0].src_unit * g.src_x * item_size(storage) % CROWDED == 0
 
 
 cdef inline int64_t staging_size(const Problem *g, int storage) noexcept nogil:
@@ -82,15 +116,17 @@ cdef inline int64_t tile_columns(const Lane *col, int64_t pixels) noexcept nogil
     return (pixels - 1) * col.z_step + col.taps
 
 
-cdef inline Walk walk_down(const Problem *g, int storage, const Lane *row, int64_t t, int64_t rows, const real *zeros) noexcept nogil:
-    """Rows t.. of a lane. The filter is [tap row][tap column][VL]."""
+cdef inline Walk walk_down(const Problem *g, int storage, const Lane *row, int64_t t, int64_t rows, const char *zeros) noexcept nogil:
+    """Rows t.. of a lane. The filter is [tap row][tap column][lane]."""
+    cdef int64_t size = item_size(storage)
     cdef Walk s
     s.rows, s.step, s.unit, s.taps, s.limit = rows, row.src_unit * row.z_step, row.src_unit, row.taps, g.src_rows
     s.y, s.fresh = row.src_start + s.step * t, row.z_step
-    s.src_y, s.dst_y = g.src_y, row.out_step * g.dst_y
-    s.filter_row = row.filter_step * g.filter_cols * VL
+    s.src_y, s.dst_y = g.src_y * size, row.out_step * g.dst_y * size
+    s.storage, s.held, s.lanes = storage, held_storage(g, storage), vector_lanes(g, storage)
+    s.filter_row = row.filter_step * g.filter_cols * s.lanes
     s.src_ahead, s.dst_ahead = rows * s.step * s.src_y, rows * s.dst_y
-    s.far, s.staged, s.storage, s.zeros = is_far(g, item_size(storage)), is_staged(g, storage), storage, zeros
+    s.far, s.staged, s.zeros = is_far(g, size), is_staged(g, storage), zeros
     return s
 
 
@@ -102,15 +138,15 @@ cdef inline int64_t tile_pixels(const Lane *col, int64_t most) noexcept nogil:
     return 4 if count >= 4 else 1
 
 
-cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t size, int64_t i) noexcept nogil:
+cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t pixels, int64_t i) noexcept nogil:
     """At tile i of a lane of columns, in rows t.. of image n. The last tile begins early enough to be full."""
-    cdef int64_t last = col.count - size, q = smaller(i * size, last), step = col.src_unit * col.z_step, x = col.src_start + step * q
-    s.src_x, s.dst_x, s.filter_col = col.src_unit * g.src_x, col.out_step * g.dst_x, col.filter_step * VL
-    s.src = n * g.src_n + x * g.src_x
-    s.dst = n * g.dst_n + (row.out_start + row.out_step * t) * g.dst_y + (col.out_start + col.out_step * q) * g.dst_x
+    cdef int64_t last = col.count - pixels, q = smaller(i * pixels, last), x = col.src_start + col.src_unit * col.z_step * q, size = item_size(s.storage)
+    s.src_x, s.dst_x, s.filter_col = col.src_unit * g.src_x * size, col.out_step * g.dst_x * size, col.filter_step * s.lanes
+    s.src = (n * g.src_n + x * g.src_x) * size
+    s.dst = (n * g.dst_n + (row.out_start + row.out_step * t) * g.dst_y + (col.out_start + col.out_step * q) * g.dst_x) * size
     s.low = divide_up(-x, col.src_unit) if x < 0 else 0
     s.high = divide_up(g.src_cols - x, col.src_unit)
-    s.skip = i * size - q
+    s.skip = i * pixels - q
 
 
 cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *end) noexcept nogil:
@@ -140,43 +176,44 @@ cdef inline void narrow_vectors(int storage, const real *src, int64_t count, cha
 
 
 cdef inline void stage_row(const Walk *s, const char *src, int64_t count, bint fetch, real *dst) noexcept nogil:
-    """Widens the vectors of count neighbouring columns, and fetches those of the next strip."""
-    cdef int64_t size = item_size(s.storage), step = s.src_x * size, i
-    if s.storage == FLOAT16:
-        widen_vectors(FLOAT16, src, step, count, dst)
-    elif s.storage == BFLOAT16:
-        widen_vectors(BFLOAT16, src, step, count, dst)
+    """Copies or widens the vectors of count neighbouring columns, and fetches those of the next strip."""
+    cdef int64_t i
+    if s.storage == s.held:
+        widen_vectors(REAL_STORAGE, src, s.src_x, count, dst)
+    elif s.storage == FLOAT16:
+        widen_vectors(FLOAT16, src, s.src_x, count, dst)
     else:
-        widen_vectors(REAL_STORAGE, src, step, count, dst)
+        widen_vectors(BFLOAT16, src, s.src_x, count, dst)
     if fetch:
         for i in range(count):
-            prefetch_soon(src + s.src_ahead * size + i * step)
+            prefetch_soon(src + s.src_ahead + i * s.src_x)
 
 
 cdef inline Walk stage(const Walk *s, const char *src, int64_t cols, real *window) noexcept nogil:
     """Fills the window with what a tile of so many columns reads of a vector at src. Returns how to walk in it."""
-    cdef int64_t z = s.step // s.unit, count = (s.rows - 1) * z + s.taps, size = item_size(s.storage), high = smaller(s.high, cols), k
+    cdef int64_t z = s.step // s.unit, count = (s.rows - 1) * z + s.taps, high = smaller(s.high, cols), k
     cdef int64_t begin = smaller(divide_up(-s.y, s.unit), count) if s.y < 0 else 0
     cdef int64_t end = larger(smaller(divide_up(s.limit - s.y, s.unit), count), begin) if s.y < s.limit else begin
     cdef Walk near = s[0]
     for k in range(begin, end):
-        stage_row(s, src + ((s.y + k * s.unit) * s.src_y + s.low * s.src_x) * size, high - s.low, s.fetch and k >= s.taps - z, window + ((k - begin) * cols + s.low) * VL)
+        stage_row(s, src + (s.y + k * s.unit) * s.src_y + s.low * s.src_x, high - s.low, s.fetch and k >= s.taps - z, window + ((k - begin) * cols + s.low) * VL)
     near.y, near.unit, near.step, near.limit = -begin, 1, z, end - begin
-    near.src_y, near.src_x = cols * VL, VL
+    near.src_x = VL * sizeof(real)
+    near.src_y = cols * near.src_x
     near.fresh = 0                                      # all that is read is there
     return near
 
 
 cdef inline void unstage(const Walk *s, const real *tile, int64_t pixels, char *dst) noexcept nogil:
     """Narrows a tile of results, [row][pixel][VL], to where it belongs."""
-    cdef int64_t size = item_size(s.storage), step = s.dst_x * size, r, q
+    cdef int64_t r, q
     cdef char *at
     for r in range(s.rows):
-        at = dst + r * s.dst_y * size
+        at = dst + r * s.dst_y
         if s.storage == FLOAT16:
-            narrow_vectors(FLOAT16, tile + r * pixels * VL, pixels, at, step)
+            narrow_vectors(FLOAT16, tile + r * pixels * VL, pixels, at, s.dst_x)
         else:
-            narrow_vectors(BFLOAT16, tile + r * pixels * VL, pixels, at, step)
+            narrow_vectors(BFLOAT16, tile + r * pixels * VL, pixels, at, s.dst_x)
         if s.fetch:
             for q in range(pixels):
-                prefetch_to_write(at + s.dst_ahead * size + q * step)
+                prefetch_to_write(at + s.dst_ahead + q * s.dst_x)

@@ -26,11 +26,9 @@ cdef struct Total:
     real *partials                                      # of each span of the wave, as `out` lies, where there are several spans
 
 
-cdef inline Total new_total(int storage, void *out, bint *finite) noexcept nogil:
-    """What a kernel is asked for. It chooses the size and the spans."""
-    cdef Total t
+cdef inline void aim_total(Total *t, int storage, void *out, bint *finite) noexcept nogil:
+    """Says where a total goes. The kernel chooses the size and the spans."""
     t.storage, t.out, t.finite = storage, <char *> out, finite
-    return t
 
 
 cdef inline Wave first_wave(const Total *t, int threads) noexcept nogil:

@@ -77,7 +77,7 @@ cdef inline void clear_dst(const Problem *g, char *dst, int64_t item_size, int t
 
 
 cdef enum:
-    NEAR = 16 << 20                                     # bytes of images that are likely to be found in a cache
+    NEAR = 12 << 20                                     # bytes of images that are likely to be found in a cache
     NEAR_IMAGE = 2 << 20                                # bytes of an image that is likely to be found in the next one
 
 

@@ -8,9 +8,11 @@ cdef extern from "kernels.h" nogil:
     ctypedef double real
     ctypedef double vec
     ctypedef long lane_index
-    const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE
+    const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, WIDE
     vec load(const real *p)
     vec load_once(const real *p)
+    void load_wide(int storage, const char *p, vec *v)
+    void store_wide(int storage, char *p, const vec *v)
     const real *unknown(const real *p)
     void store(real *p, vec v)
     vec zero()

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport READS, Stream, stream, gemm_block
-from _partials cimport Total, new_total, store_block, sum_spans
+from _partials cimport Total, aim_total, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_rows, prefetch_soon
@@ -400,7 +400,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
     w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
-    w.dw = new_total(storage, out, &finite)
+    aim_total(&w.dw, storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

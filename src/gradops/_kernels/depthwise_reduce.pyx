@@ -11,7 +11,7 @@ LANES multipliers; dw is [tap][lane] or [lane][tap], as the strides of the filte
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _partials cimport Total, new_total, store_block, sum_spans
+from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, part, useful_threads
 from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
 from _scratch cimport padded
@@ -236,7 +236,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
     w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
-    w.dw = new_total(storage, out, &finite)
+    aim_total(&w.dw, storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

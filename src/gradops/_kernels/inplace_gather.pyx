@@ -11,14 +11,18 @@ empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, an
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, longest_lane, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, unstage, walk_down
+from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, held_storage, into_registers, longest_lane, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, unstage, vector_lanes, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, item_size, load, load_once, prefetch_soon, prefetch_to_write, store, widen_block, zero
+from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, item_size, load, load_wide, prefetch_soon, prefetch_to_write, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
     LEAST_VECTORS = 4                                   # of channels that are split for that
+
+
+# Computes a vector of a tile from numbers as they are held.
+ctypedef void (*walk_t)(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil
 
 
 cdef struct Gather:
@@ -30,41 +34,50 @@ cdef struct Gather:
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
     int64_t parts, blocks                               # of an image's rows, of the vectors
-    real *filter_panels                                 # [vector][tap][VL]
+    int64_t lanes                                       # channels of a vector
+    walk_t walk
+    real *filter_panels                                 # [vector][tap][lane], lanes as they are in registers
 
 
 cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t enough = BLOCKS_PER_THREAD * threads
-    w.vectors, w.count = divide_up(g.groups, VL), longest_lane(g)
+    w.lanes, w.walk = vector_lanes(g, w.storage), walker(held_storage(g, w.storage))
+    w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     w.parts = smaller(divide_up(enough, g.images), w.count)
     w.blocks = smaller(divide_up(enough, g.images * w.parts), divide_up(w.vectors, LEAST_VECTORS))
 
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
     """Returns whether the filter is finite."""
-    cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, v
-    cdef const char *filter = w.filter
+    cdef const Problem *g = w.g
+    cdef int64_t taps = g.filter_rows * g.filter_cols, v, i
+    cdef int held = held_storage(g, w.storage)
+    cdef const char *filter
+    cdef real *panel
     for v in range(w.vectors):
-        widen_block(w.storage, filter + first_channel(w.g, v) * w.g.filter_group * item_size(w.storage), w.g.filter_x, w.g.filter_group, taps, VL, w.filter_panels + v * taps * VL, VL)
-    return all_finite(w.filter_panels, w.vectors * taps * VL)
+        filter, panel = w.filter + first_channel(g, v, w.lanes) * g.filter_group * item_size(w.storage), w.filter_panels + v * taps * w.lanes
+        widen_block(w.storage, filter, g.filter_x, g.filter_group, taps, w.lanes, panel, w.lanes)
+        for i in range(taps):
+            into_registers(held, panel + i * w.lanes)
+    return all_finite(w.filter_panels, w.vectors * taps * w.lanes)
 
 
-cdef inline void walk_ukr(int pixels, int taps, int step, const Walk *s, const real *src, const real *filter, real *dst) noexcept nogil:
+cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
     """dst[r, q] = sum_(i, j) src[r + i, q step + j] filter[i, j] for all rows of the strip and q < pixels, one vector each.
 
-    *Assumes:* pixels, taps and step are compile-time constants of the caller.
+    *Assumes:* held, pixels, taps and step are compile-time constants of the caller.
     """
-    cdef vec[PIXELS] acc
-    cdef vec[TAPS] tap
-    cdef vec v
-    cdef const real *x
-    cdef const real *column
+    cdef vec[2 * PIXELS] acc
+    cdef vec[2 * TAPS] tap
+    cdef vec[2] v
+    cdef const char *x
+    cdef const char *column
     cdef const real *weights
     cdef int64_t y = s.y, low = s.low, high = s.high, begin, end, _r, i
-    cdef int c, j, k, q
+    cdef int c, h, j, k, n = registers(held), q
     for _r in range(s.rows):
-        for q in range(pixels):
+        for q in range(pixels * n):
             acc[q] = zero()
         if s.fetch:
             for q in range(pixels):
@@ -78,61 +91,87 @@ cdef inline void walk_ukr(int pixels, int taps, int step, const Walk *s, const r
             x = src + (y + i * s.unit) * s.src_y
             weights = filter + i * s.filter_row
             for j in range(taps):
-                tap[j] = load(weights + j * s.filter_col)
+                for h in range(n):
+                    tap[j * n + h] = load(weights + j * s.filter_col + h * VL)
             for c in range((pixels - 1) * step + taps):
                 column = x + c * s.src_x
                 if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
                     column = s.zeros
-                v = load_once(column)
+                load_wide(held, column, v)
                 for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
                     j, q = c % step + k * step, c // step - k
                     if j < taps and 0 <= q < pixels:
-                        acc[q] += v * tap[j]
+                        for h in range(n):
+                            acc[q * n + h] += v[h] * tap[j * n + h]
         for q in range(pixels):
-            store(dst + q * s.dst_x, acc[q])
+            store_wide(held, dst + q * s.dst_x, acc + q * n)
         dst += s.dst_y
         y += s.step
 
 
-cdef inline void walk_tile(int pixels, int taps, int step, const Walk *s, const real *src, const real *filter, real *dst) noexcept nogil:
+cdef inline int most_pixels(int64_t taps) noexcept nogil:
+    """Pixels of a register tile, at most, for which it has registers, about."""
+    return PIXELS if MR > 6 or taps < 7 else 4
+
+
+cdef inline void walk_tile(int held, int pixels, int taps, int step, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and (MR > 6 or taps < 7) and pixels == 8: walk_ukr(8, taps, step, s, src, filter, dst)
-    elif step == 1 and (MR > 6 or taps < 7) and pixels == 7: walk_ukr(7, taps, step, s, src, filter, dst)
-    elif pixels == 4: walk_ukr(4, taps, step, s, src, filter, dst)
-    elif pixels == 1: walk_ukr(1, taps, step, s, src, filter, dst)
+    if step == 1 and most_pixels(taps) == 8 and pixels == 8: walk_ukr(held, 8, taps, step, s, src, filter, dst)
+    elif step == 1 and most_pixels(taps) == 8 and pixels == 7: walk_ukr(held, 7, taps, step, s, src, filter, dst)
+    elif pixels == 4: walk_ukr(held, 4, taps, step, s, src, filter, dst)
+    elif pixels == 1: walk_ukr(held, 1, taps, step, s, src, filter, dst)
 
 
-cdef inline void walk_taps(int taps, int step, int pixels, const Walk *s, const real *src, const real *filter, real *dst) noexcept nogil:
+cdef inline void walk_taps(int held, int taps, int step, int pixels, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
     """walk_tile for the taps that there are for a step."""
-    if taps == 3: walk_tile(pixels, 3, step, s, src, filter, dst)
-    elif taps == 5: walk_tile(pixels, 5, step, s, src, filter, dst)
-    elif taps == 7: walk_tile(pixels, 7, step, s, src, filter, dst)
-    elif step == 1 and taps == 1: walk_tile(pixels, 1, step, s, src, filter, dst)
-    elif step == 1 and taps == 2: walk_tile(pixels, 2, step, s, src, filter, dst)
-    elif step == 1 and taps == 4: walk_tile(pixels, 4, step, s, src, filter, dst)
+    if taps == 3: walk_tile(held, pixels, 3, step, s, src, filter, dst)
+    elif taps == 5: walk_tile(held, pixels, 5, step, s, src, filter, dst)
+    elif taps == 7: walk_tile(held, pixels, 7, step, s, src, filter, dst)
+    elif step == 1 and taps == 1: walk_tile(held, pixels, 1, step, s, src, filter, dst)
+    elif step == 1 and taps == 2: walk_tile(held, pixels, 2, step, s, src, filter, dst)
+    elif step == 1 and taps == 4: walk_tile(held, pixels, 4, step, s, src, filter, dst)
 
 
-cdef void walk(const Walk *s, const Lane *col, int64_t pixels, const real *src, const real *filter, real *dst) noexcept nogil:
-    """A vector of a tile, of numbers as they are computed with."""
+cdef inline void walk_steps(int held, const Lane *col, int64_t pixels, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
+    """walk_taps for steps 1 and 2."""
     if col.z_step == 1:
-        walk_taps(<int> col.taps, 1, <int> pixels, s, src, filter, dst)
+        walk_taps(held, <int> col.taps, 1, <int> pixels, s, src, filter, dst)
     else:
-        walk_taps(<int> col.taps, 2, <int> pixels, s, src, filter, dst)
+        walk_taps(held, <int> col.taps, 2, <int> pixels, s, src, filter, dst)
 
 
-cdef void gather_tile(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst, real *scratch) noexcept nogil:
-    """The same as they are stored."""
+cdef void walk_reals(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:
+    walk_steps(REAL_STORAGE, col, pixels, s, src, filter, dst)
+
+
+cdef void walk_float16s(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:
+    if WIDE > 1:
+        walk_steps(FLOAT16, col, pixels, s, src, filter, dst)
+
+
+cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:
+    if WIDE > 1:
+        walk_steps(BFLOAT16, col, pixels, s, src, filter, dst)
+
+
+cdef walk_t walker(int held) noexcept nogil:
+    return walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
+
+
+cdef void gather_tile(walk_t walk, const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst, real *scratch) noexcept nogil:
+    """A vector of a tile, as it is stored."""
     cdef Walk near
-    cdef real *window = scratch + ROWS * PIXELS * VL
+    cdef char *window = <char *> (scratch + ROWS * PIXELS * VL)
     if not s.staged:
-        walk(s, col, pixels, <const real *> src, filter, <real *> dst)
+        walk(s, col, pixels, src, filter, dst)
         return
-    near = stage(s, src, tile_columns(col, pixels), window)
-    if s.storage == REAL_STORAGE:
-        walk(&near, col, pixels, window, filter, <real *> dst)
+    near = stage(s, src, tile_columns(col, pixels), <real *> window)
+    if s.storage == s.held:
+        walk(&near, col, pixels, window, filter, dst)
         return
-    near.dst_y, near.dst_x, near.fetch = pixels * VL, VL, False
-    walk(&near, col, pixels, window, filter, scratch)
+    near.dst_x, near.fetch = VL * sizeof(real), False
+    near.dst_y = pixels * near.dst_x
+    walk(&near, col, pixels, window, filter, <char *> scratch)
     unstage(s, scratch, pixels, dst)
 
 
@@ -140,21 +179,21 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
     """Vectors first.. of a strip of a row lane, all lanes of columns."""
     cdef const Problem *g = w.g
     cdef real[VL] zeros
-    cdef Walk s = walk_down(g, w.storage, row, t, rows, zeros)
+    cdef Walk s = walk_down(g, w.storage, row, t, rows, <const char *> zeros)
     cdef const Lane *col
     cdef const real *filter
-    cdef int64_t panel = g.filter_rows * g.filter_cols * VL, size = item_size(w.storage), pixels, i, j, v, c
+    cdef int64_t panel = g.filter_rows * g.filter_cols * w.lanes, pixels, i, j, v, c
     store(zeros, zero())
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        pixels = tile_pixels(col, PIXELS if MR > 6 or col.taps < 7 else 4)
-        filter = w.filter_panels + (row.filter_start * g.filter_cols + col.filter_start) * VL
+        pixels = tile_pixels(col, most_pixels(col.taps))
+        filter = w.filter_panels + (row.filter_start * g.filter_cols + col.filter_start) * w.lanes
         for i in range(divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
             for v in range(first, end):
-                c = first_channel(g, v)
-                s.fetch = s.far and begins_line(v, w.storage)
-                gather_tile(&s, col, pixels, w.src + (s.src + c) * size, filter + v * panel, w.dst + (s.dst + c) * size, scratch)
+                c = first_channel(g, v, w.lanes) * item_size(w.storage)
+                s.fetch = s.far and begins_line(&s, v)
+                gather_tile(w.walk, &s, col, pixels, w.src + s.src + c, filter + v * panel, w.dst + s.dst + c, scratch)
 
 
 cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
@@ -183,7 +222,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     threads = useful_threads(g, threads, threads)
     plan(w, threads)
     threads = <int> smaller(threads, g.images * w.parts * w.blocks)
-    panels = padded(g.filter_rows * g.filter_cols * w.vectors * VL)
+    panels = padded(g.filter_rows * g.filter_cols * w.vectors * w.lanes)
     scratch_size = staging_size(g, w.storage)
     w.filter_panels = allocate(panels + threads * scratch_size)
     if w.filter_panels == NULL:

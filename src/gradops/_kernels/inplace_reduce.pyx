@@ -12,11 +12,11 @@ the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, longest_lane, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, walk_down
-from _partials cimport Total, new_total, store_block, sum_spans
+from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, from_registers, held_storage, longest_lane, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, vector_lanes, walk_down
+from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport padded
-from _storage cimport real, vec, VL, MR, REAL_STORAGE, clear, item_size, load, load_once, prefetch_soon, store, unknown, zero
+from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, clear, item_size, load, load_wide, prefetch_soon, store, unknown, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -28,16 +28,22 @@ cdef enum:
     LEAST_VECTORS = 8                                   # of channels that are split
 
 
+# Adds a vector of a tile to all taps, from numbers as they are held.
+ctypedef void (*walk_t)(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil
+
+
 cdef struct Reduce:
     const Problem *g
     int storage
     const char *x
     const char *dy
     Total dw
+    int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
     int64_t parts, blocks                               # of an image's rows, of the vectors
     int64_t taps                                        # of the filter
+    walk_t walk
 
 
 cdef void plan(Reduce *w) noexcept nogil:
@@ -46,29 +52,31 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
-    w.vectors, w.count = divide_up(g.groups, VL), longest_lane(g)
+    w.lanes, w.walk = vector_lanes(g, w.storage), walker(held_storage(g, w.storage))
+    w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     w.dw.spans = larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, SPANS)), 1)
     w.parts = smaller(divide_up(smaller(w.dw.spans, MOST_SPANS), g.images), w.count)
     w.dw.spans = g.images * w.parts if w.parts > 1 else smaller(w.dw.spans, smaller(g.images, MOST_SPANS))
     w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), divide_up(w.vectors, LEAST_VECTORS))
 
 
-cdef inline void walk_ukr(int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const real *src, const real *dy, real *sums) noexcept nogil:
+cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all rows of the strip and s.skip <= q < pixels, one vector each; i < rows counts
     from `first`.
 
-    *Assumes:* rows, taps, pixels and step are compile-time constants of the caller.
+    *Assumes:* held, rows, taps, pixels and step are compile-time constants of the caller.
     """
-    cdef vec[SUMS] acc
-    cdef vec[PIXELS] d
-    cdef vec v
-    cdef const real *x
-    cdef const real *column
+    cdef vec[2 * SUMS] acc
+    cdef vec[2 * PIXELS] d
+    cdef vec[2] v
+    cdef const char *x
+    cdef const char *column
     cdef int64_t y = s.y, low = s.low, high = s.high, begin, end, _r
-    cdef int c, i, j, k, q
+    cdef int c, h, i, j, k, n = registers(held), q
     for i in range(rows):
         for j in range(taps):
-            acc[i * taps + j] = load(sums + ((first + i) * s.filter_row + j * s.filter_col))
+            for h in range(n):
+                acc[(i * taps + j) * n + h] = load(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL)
     for _r in range(s.rows):
         if s.fetch:
             for q in range(pixels):
@@ -79,105 +87,131 @@ cdef inline void walk_ukr(int rows, int taps, int pixels, int step, const Walk *
                     prefetch_soon(x + q * s.src_x)
         taps_inside(s, y, &begin, &end)
         for q in range(pixels):
-            d[q] = load(s.zeros if q < pixels - 1 and q < s.skip else dy + q * s.dst_x)
+            load_wide(held, s.zeros if q < pixels - 1 and q < s.skip else dy + q * s.dst_x, d + q * n)
         for i in range(rows):
             if begin <= first + i < end:
-                x = unknown(src + (y + (first + i) * s.unit) * s.src_y)
+                x = <const char *> unknown(<const real *> (src + (y + (first + i) * s.unit) * s.src_y))
                 for c in range((pixels - 1) * step + taps):
                     column = x + c * s.src_x
                     if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
                         column = s.zeros
-                    v = load_once(column)
+                    load_wide(held, column, v)
                     for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
                         j, q = c % step + k * step, c // step - k
                         if j < taps and 0 <= q < pixels:
-                            acc[i * taps + j] += v * d[q]
+                            for h in range(n):
+                                acc[(i * taps + j) * n + h] += v[h] * d[q * n + h]
         dy += s.dst_y
         y += s.step
     for i in range(rows):
         for j in range(taps):
-            store(sums + ((first + i) * s.filter_row + j * s.filter_col), acc[i * taps + j])
+            for h in range(n):
+                store(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL, acc[(i * taps + j) * n + h])
 
 
-cdef inline void walk_tile(int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const real *src, const real *dy, real *sums) noexcept nogil:
+cdef inline int most_pixels(int held, int64_t taps) noexcept nogil:
+    """Pixels of a register tile, at most, for which it has registers beside its sums, about."""
+    return 4 if held != REAL_STORAGE and taps == 3 else PIXELS
+
+
+cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and pixels == 8: walk_ukr(rows, taps, 8, step, s, first, src, dy, sums)
-    elif step == 1 and pixels == 7: walk_ukr(rows, taps, 7, step, s, first, src, dy, sums)
-    elif pixels == 4: walk_ukr(rows, taps, 4, step, s, first, src, dy, sums)
-    elif pixels == 1: walk_ukr(rows, taps, 1, step, s, first, src, dy, sums)
+    if step == 1 and most_pixels(held, taps) == 8 and pixels == 8: walk_ukr(held, rows, taps, 8, step, s, first, src, dy, sums)
+    elif step == 1 and most_pixels(held, taps) == 8 and pixels == 7: walk_ukr(held, rows, taps, 7, step, s, first, src, dy, sums)
+    elif pixels == 4: walk_ukr(held, rows, taps, 4, step, s, first, src, dy, sums)
+    elif pixels == 1: walk_ukr(held, rows, taps, 1, step, s, first, src, dy, sums)
 
 
-cdef inline void walk_taps(int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const real *src, const real *dy, real *sums) noexcept nogil:
+cdef inline void walk_taps(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_tile for the rows of `rows_of_tile` and the taps that there are for a step."""
-    if rows == 3: walk_tile(3, 3, step, pixels, s, first, src, dy, sums)
-    elif MR > 6 and rows == 2 and taps == 5: walk_tile(2, 5, step, pixels, s, first, src, dy, sums)
-    elif MR > 6 and rows == 2: walk_tile(2, 7, step, pixels, s, first, src, dy, sums)
-    elif taps == 3: walk_tile(1, 3, step, pixels, s, first, src, dy, sums)
-    elif taps == 5: walk_tile(1, 5, step, pixels, s, first, src, dy, sums)
-    elif taps == 7: walk_tile(1, 7, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 1: walk_tile(1, 1, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 2: walk_tile(1, 2, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 4: walk_tile(1, 4, step, pixels, s, first, src, dy, sums)
+    if rows == 3: walk_tile(held, 3, 3, step, pixels, s, first, src, dy, sums)
+    elif MR > 6 and held == REAL_STORAGE and rows == 2 and taps == 5: walk_tile(held, 2, 5, step, pixels, s, first, src, dy, sums)
+    elif MR > 6 and held == REAL_STORAGE and rows == 2: walk_tile(held, 2, 7, step, pixels, s, first, src, dy, sums)
+    elif taps == 3: walk_tile(held, 1, 3, step, pixels, s, first, src, dy, sums)
+    elif taps == 5: walk_tile(held, 1, 5, step, pixels, s, first, src, dy, sums)
+    elif taps == 7: walk_tile(held, 1, 7, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 1: walk_tile(held, 1, 1, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 2: walk_tile(held, 1, 2, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 4: walk_tile(held, 1, 4, step, pixels, s, first, src, dy, sums)
 
 
-cdef inline int rows_of_tile(int64_t taps, int64_t left) noexcept nogil:
+cdef inline int rows_of_tile(int held, int64_t taps, int64_t left) noexcept nogil:
     """Rows of taps, of those that are left, whose sums fit into registers: enough for an addition to end before the next one to its sum."""
     if taps == 3 and left == 3:
         return 3
-    return 2 if (taps == 5 or taps == 7) and left > 1 and MR > 6 else 1
+    return 2 if (taps == 5 or taps == 7) and held == REAL_STORAGE and left > 1 and MR > 6 else 1
 
 
-cdef void walk(Walk *s, const Lane *col, int64_t pixels, const real *src, const real *dy, real *sums) noexcept nogil:
-    """Adds a vector of a tile to all taps."""
+cdef inline void walk_steps(int held, Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    """walk_taps for all taps, for steps 1 and 2."""
     cdef int64_t first = 0
     cdef int rows
     while first < s.taps:
-        rows = rows_of_tile(col.taps, s.taps - first)
+        rows = rows_of_tile(held, col.taps, s.taps - first)
         if col.z_step == 1:
-            walk_taps(rows, <int> col.taps, 1, <int> pixels, s, first, src, dy, sums)
+            walk_taps(held, rows, <int> col.taps, 1, <int> pixels, s, first, src, dy, sums)
         else:
-            walk_taps(rows, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
+            walk_taps(held, rows, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
         first += rows
         s.fetch = False
 
 
-cdef void reduce_tile(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums, real *scratch) noexcept nogil:
-    """The same, of an image as it is stored."""
-    cdef int64_t row = s.dst_y * item_size(s.storage), r
-    cdef real *window = scratch + ROWS * PIXELS * VL
+cdef void walk_reals(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    walk_steps(REAL_STORAGE, s, col, pixels, src, dy, sums)
+
+
+cdef void walk_float16s(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    if WIDE > 1:
+        walk_steps(FLOAT16, s, col, pixels, src, dy, sums)
+
+
+cdef void walk_bfloat16s(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    if WIDE > 1:
+        walk_steps(BFLOAT16, s, col, pixels, src, dy, sums)
+
+
+cdef walk_t walker(int held) noexcept nogil:
+    return walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
+
+
+cdef void reduce_tile(walk_t walk, Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums, real *scratch) noexcept nogil:
+    """Adds a vector of a tile to all taps, of an image as it is stored."""
+    cdef int64_t r
+    cdef char *window = <char *> (scratch + ROWS * PIXELS * VL)
     cdef Walk beside, near
     if not s.staged:
-        walk(s, col, pixels, <const real *> src, <const real *> dy, sums)
+        walk(s, col, pixels, src, dy, sums)
         return
-    near = stage(s, src, tile_columns(col, pixels), window)
-    if s.storage == REAL_STORAGE:
-        walk(&near, col, pixels, window, <const real *> dy, sums)
+    near = stage(s, src, tile_columns(col, pixels), <real *> window)
+    if s.storage == s.held:
+        walk(&near, col, pixels, window, dy, sums)
         return
     beside = s[0]
     beside.src_x, beside.src_ahead = s.dst_x, s.dst_ahead
     for r in range(s.rows):
-        stage_row(&beside, dy + r * row, pixels, s.fetch, scratch + r * pixels * VL)
-    near.dst_y, near.dst_x, near.fetch = pixels * VL, VL, False
-    walk(&near, col, pixels, window, scratch, sums)
+        stage_row(&beside, dy + r * s.dst_y, pixels, s.fetch, scratch + r * pixels * VL)
+    near.dst_x, near.fetch = VL * sizeof(real), False
+    near.dst_y = pixels * near.dst_x
+    walk(&near, col, pixels, window, <const char *> scratch, sums)
 
 
 cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
-    """Adds a strip of a row lane, all lanes of columns, to the sums [vector][tap][VL] of vectors first.."""
+    """Adds a strip of a row lane, all lanes of columns, to the sums [vector][tap][lane] of vectors first.."""
     cdef const Problem *g = w.g
     cdef real[VL] zeros
-    cdef Walk s = walk_down(g, w.storage, row, t, rows, zeros)
+    cdef Walk s = walk_down(g, w.storage, row, t, rows, <const char *> zeros)
     cdef const Lane *col
-    cdef int64_t size = item_size(w.storage), pixels, i, j, v, c
+    cdef int64_t pixels, i, j, v, c
     store(zeros, zero())
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        pixels = tile_pixels(col, PIXELS)
+        pixels = tile_pixels(col, most_pixels(s.held, col.taps))
         for i in range(divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
             for v in range(first, end):
-                c = first_channel(g, v)
-                s.fetch = s.far and begins_line(v, w.storage)
-                reduce_tile(&s, col, pixels, w.x + (s.src + c) * size, w.dy + (s.dst + c) * size, sums + (v - first) * w.taps * VL, scratch)
+                c = first_channel(g, v, w.lanes) * item_size(w.storage)
+                s.fetch = s.far and begins_line(&s, v)
+                reduce_tile(w.walk, &s, col, pixels, w.x + s.src + c, w.dy + s.dst + c, sums + (v - first) * w.taps * w.lanes, scratch)
 
 
 cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
@@ -192,29 +226,32 @@ cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end
         t += most
 
 
-cdef void store_sums(const Reduce *w, int64_t span, int64_t v, const real *sums) noexcept nogil:
+cdef void store_sums(const Reduce *w, int64_t span, int64_t v, real *sums) noexcept nogil:
     """Writes a vector of dw; the lanes that the vector before has are left out."""
-    cdef int64_t overlap = v * VL - first_channel(w.g, v), step = w.g.filter_group
-    store_block(&w.dw, span, sums + overlap, VL, w.taps, VL - overlap, v * VL * step, w.g.filter_x, step)
+    cdef int64_t overlap = v * w.lanes - first_channel(w.g, v, w.lanes), step = w.g.filter_group, i
+    cdef int held = held_storage(w.g, w.storage)
+    for i in range(w.taps):
+        from_registers(held, sums + i * w.lanes)
+    store_block(&w.dw, span, sums + overlap, w.lanes, w.taps, w.lanes - overlap, v * w.lanes * step, w.g.filter_x, step)
 
 
 cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """Some vectors, summed over one span."""
     cdef const Reduce *w = <const Reduce *> work
     cdef int64_t block = index % w.blocks, span = w.dw.wave.first + index // w.blocks, parts = w.g.images * w.parts, i
-    cdef int64_t first = part(w.vectors, block, w.blocks), end = part(w.vectors, block + 1, w.blocks)
+    cdef int64_t first = part(w.vectors, block, w.blocks), end = part(w.vectors, block + 1, w.blocks), size = w.taps * w.lanes
     cdef real *sums = <real *> slab
     cdef real *scratch = sums + sums_size(w)
-    clear(sums, (end - first) * w.taps * VL)
+    clear(sums, (end - first) * size)
     for i in range(part(parts, span, w.dw.spans), part(parts, span + 1, w.dw.spans)):
         reduce_part(w, i, first, end, sums, scratch)
     for i in range(first, end):
-        store_sums(w, span, i, sums + (i - first) * w.taps * VL)
+        store_sums(w, span, i, sums + (i - first) * size)
 
 
 cdef int64_t sums_size(const Reduce *w) noexcept nogil:
     """Reals of the sums of a block."""
-    return padded(divide_up(w.vectors, w.blocks) * w.taps * VL)
+    return padded(divide_up(w.vectors, w.blocks) * w.taps * w.lanes)
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
@@ -230,7 +267,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
     w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
-    w.dw = new_total(storage, out, &finite)
+    aim_total(&w.dw, storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

@@ -312,6 +312,46 @@ static inline void widen_float16_vector(const uint16_t *src, float *dst) { for (
 static inline void narrow_float16_vector(const float *src, uint16_t *dst) { for (int i = 0; i < FLOATS; i++) dst[i] = narrow_float16(src[i]); }
 #endif
 
+/* A register full of 16-bit numbers is computed with as WIDE registers, in an order of its own: of bfloat16 those at even places come first,
+ * which takes no shuffle. Where WIDE is 1, 16-bit numbers are widened in memory. */
+#if defined(__AVX512F__) && !defined(GRADOPS_REAL_f64)
+enum { WIDE = 2 };
+
+static inline float_bits rounded_bfloat16(vec v) {
+    float_bits u = (float_bits)v, is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
+    return ((u | 0x400000) & is_nan) | ((u + 0x7fff + ((u >> 16) & 1)) & ~is_nan);
+}
+
+/* v[0:WIDE] = the numbers at p, in their order; for real numbers v[0] alone. The storage is a compile-time constant. */
+static inline __attribute__((always_inline)) void load_wide(int storage, const char *p, vec *v) {
+    if (storage == 0) {
+        v[0] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+        v[1] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p + 1));
+    } else if (storage == 1) {
+        float_bits both = *(const float_bits *)p;
+        v[0] = (vec)(both << 16);
+        v[1] = (vec)(both & 0xffff0000u);
+    } else {
+        v[0] = load_once((const real *)p);
+    }
+}
+
+static inline __attribute__((always_inline)) void store_wide(int storage, char *p, const vec *v) {
+    if (storage == 0) {
+        _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v[0], 0));
+        _mm256_storeu_si256((__m256i *)p + 1, _mm512_cvtps_ph((__m512)v[1], 0));
+    } else if (storage == 1) {
+        *(float_bits *)p = rounded_bfloat16(v[0]) >> 16 | (rounded_bfloat16(v[1]) & 0xffff0000u);
+    } else {
+        store((real *)p, v[0]);
+    }
+}
+#else
+enum { WIDE = 1 };
+static inline __attribute__((always_inline)) void load_wide(int storage, const char *p, vec *v) { v[0] = load_once((const real *)p); }
+static inline __attribute__((always_inline)) void store_wide(int storage, char *p, const vec *v) { store((real *)p, v[0]); }
+#endif
+
 /* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before; fewer numbers beside zeros, or one after the other. Only a single
  * vector is inlined. */
 #define GRADOPS_CONVERT(what, from, to) \

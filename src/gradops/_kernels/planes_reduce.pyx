@@ -11,7 +11,7 @@ empty; lanes have z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps;
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _partials cimport Total, new_total, store_block, sum_spans
+from _partials cimport Total, aim_total, store_block, sum_spans
 from _planes cimport TAPS, Reader, View, column, fetch, largest_reader, reader, share, shared_size, view, view_size, widened
 from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -232,7 +232,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
     w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
-    w.dw = new_total(storage, out, &finite)
+    aim_total(&w.dw, storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

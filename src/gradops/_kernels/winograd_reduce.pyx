@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport gemm_packed
-from _partials cimport Total, new_total, store_block, sum_spans
+from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _storage cimport real, NR, NV, VL, clear, item_size, widen_block
 from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
@@ -162,7 +162,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
     w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
-    w.dw = new_total(storage, out, &finite)
+    aim_total(&w.dw, storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 
 

@@ -16,6 +16,7 @@ from gradops._algorithms import (
     MOST_ROWS,
     MOST_STEP,
     WIDEST_VECTOR,
+    preferred,
 )
 from gradops.testing import (
     OPS,
@@ -35,12 +36,12 @@ INPLACE = [
     Problem(n=1, h=9, w=23, c=19, m=1, r=3, s=3, padding="SAME"),  # the last tile begins before the one before it ends
     Problem(n=3, h=12, w=9, c=24, m=1, r=5, s=5, strides=(2, 2), padding="SAME"),  # phases; the last vector overlaps
     Problem(n=1, h=17, w=16, c=40, m=1, r=7, s=7, padding="SAME"),  # rows of taps by twos
-    Problem(n=2, h=11, w=6, c=16, m=1, r=2, s=4, padding=(0, 3, 2, 2)),
-    Problem(n=1, h=31, w=30, c=17, m=1, r=3, s=3, dilations=(2, 3), padding="SAME"),
-    Problem(n=1, h=20, w=19, c=18, m=1, r=3, s=3, strides=(3, 2), dilations=(2, 2), padding="SAME"),
+    Problem(n=2, h=11, w=6, c=48, m=1, r=2, s=4, padding=(0, 3, 2, 2)),
+    Problem(n=1, h=31, w=30, c=37, m=1, r=3, s=3, dilations=(2, 3), padding="SAME"),
+    Problem(n=1, h=20, w=19, c=50, m=1, r=3, s=3, strides=(3, 2), dilations=(2, 2), padding="SAME"),
     Problem(n=1, h=7, w=5, c=33, m=1, r=9, s=3, strides=(1, 1), padding=(9, 0, 2, 2)),  # rows without a tap
     Problem(n=1, h=6, w=12, c=20, m=1, r=1, s=3, strides=(1, 1), padding=(0, 0, 6, 7)),  # columns without a tap
-    Problem(n=1, h=15, w=16, c=16, m=1, r=2, s=2, strides=(4, 3)),  # columns that nothing reads
+    Problem(n=1, h=15, w=16, c=35, m=1, r=2, s=2, strides=(4, 3)),  # columns that nothing reads
     Problem(n=1, h=9, w=10, c=1024, m=1, r=3, s=3, padding="SAME"),  # pixels at a crowding distance
     Problem(n=40, h=3, w=3, c=16, m=1, r=3, s=3, padding="SAME"),  # more images than spans
     Problem(n=2, h=9, w=1, c=16, m=1, r=3, s=1, strides=(2, 1), padding="SAME"),  # one column, which becomes a row
@@ -109,6 +110,12 @@ def few(problem):
 def test_cases_are_accepted():
     """All but the two forward ops of a stride of three in place."""
     assert len(CASES) == 3 * len(INPLACE) - 2 + 3 * len(PLANES)
+
+
+@pytest.mark.parametrize(("storage", "taken"), [(0, "inplace"), (1, "inplace"), (2, "depthwise"), (3, "depthwise")])
+def test_numbers_of_16_bits_are_computed_in_place_even_where_they_crowd(storage, taken):
+    problem = Problem(h=14, w=14, c=CROWDED, m=1, padding="SAME")
+    assert preferred(accepting(OPS["depthwise_conv2d_native_backprop_filter"], problem), storage) == taken
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)

@@ -39,7 +39,7 @@ class Plan(Protocol):
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """Those that accept the problem, the one that is taken first."""
+        """Those that accept the problem."""
 
     @property
     def exact(self) -> str:
@@ -93,7 +93,7 @@ def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: 
 
     The problem is packed only now, when the arrays that bound its size are known to fit in memory.
     """
-    taken = algorithm(plan.algorithms)
+    taken = algorithm(plan.algorithms, storage)
     stem = plan.stem(taken, storage)
     if not entry.run(kernel(stem).entry, plan.problem(taken), storage, inputs, result, threads):
         stem = plan.stem(plan.exact, storage)
@@ -105,7 +105,7 @@ def steps(plan: Plan, storage: int) -> tuple[tuple[str, bytes], ...]:
     """The stems and problems that `call` would run, the first one and the one for infinities; none where it would write zeros."""
     if plan.zero:
         return ()
-    taken = algorithm(plan.algorithms)
+    taken = algorithm(plan.algorithms, storage)
     exact = plan.stem(plan.exact, storage), plan.problem(plan.exact, unpadded=True)
     return (plan.stem(taken, storage), plan.problem(taken)), exact
 

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from gradops._algorithms import ALGORITHMS
+from gradops._algorithms import ALGORITHMS, preferred
 from gradops._kernels import entry as entry
 from gradops._kernels import runtime as runtime
 
@@ -74,10 +74,10 @@ def kernel(stem: str) -> ModuleType:
     return _load(stem, _forced or _default())
 
 
-def algorithm(accepting: tuple[str, ...]) -> str:
-    """The algorithm in use for a problem that these accept, the preferred one first."""
+def algorithm(accepting: tuple[str, ...], storage: int) -> str:
+    """The algorithm in use for a problem that these accept, of numbers with a storage code."""
     named = _forced_algorithm or _default_algorithm()
-    return named if named in accepting else accepting[0]
+    return named if named in accepting else preferred(accepting, storage)
 
 
 @cache

@@ -18,7 +18,7 @@ def runnable(level: str) -> bool:
 
 
 def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
-    """Return the algorithms that compute `op` on `problem`, the one that is taken by default first."""
+    """Return the algorithms that compute `op` on `problem`."""
     if isinstance(problem, PoolProblem):
         return ("pool",)
     rows, cols = (

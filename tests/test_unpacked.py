@@ -220,13 +220,14 @@ def test_what_no_product_reaches_is_zero(algorithm, op, problem, level):
 def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, level):
     for width in range(1, 20):
         problem = Problem(
-            n=1, h=5, w=width, c=16, m=1, r=taps, s=taps, strides=(stride, stride), padding="SAME", layout=layout
+            n=1, h=5, w=width, c=33, m=1, r=taps, s=taps, strides=(stride, stride), padding="SAME", layout=layout
         )
         if algorithm not in accepting(op, problem):
             continue
         operands, expected = exact_case(op, problem)
-        got = forced_to(algorithm, op, problem, *(operand.astype(np.float32) for operand in operands))
-        assert_exact(got, expected, label=f"{op} {problem}", mostly_zero_ok=True)
+        for dtype in ("float32", "bfloat16"):
+            got = forced_to(algorithm, op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+            assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=True)
 
 
 @given(
@@ -237,7 +238,7 @@ def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, lev
     strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 0, 11)]),
-    dtype=st.sampled_from(["float16", "float32", "float64"]),
+    dtype=st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
 )
 def test_any_shape(op, layout, sizes, taps, strides, dilations, padding, dtype):
     n, h, w, c = sizes
@@ -249,7 +250,7 @@ def test_any_shape(op, layout, sizes, taps, strides, dilations, padding, dtype):
     operands = random_integers(op.shapes(problem), np.float64, seed=h)
     expected = op.expect(problem, *operands)
     for algorithm in accepting(op, problem):
-        got = forced_to(algorithm, op, problem, *(operand.astype(dtype) for operand in operands))
+        got = forced_to(algorithm, op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
         assert_exact(got, expected, label=f"{op} {problem} {algorithm}", mostly_zero_ok=True)
 
 

@@ -18,8 +18,8 @@ float32     depthwise 3x3          0.9 to 5.0     0.9 to 6.4     0.7 to 3.4     
 float32     3x3, stride 1          1.1 to 1.7     1.5 to 1.7     1.2 to 1.6     1.6 to 2.1
 float32     1x1                    0.9 to 6.6     0.9 to 4.2     0.6 to 1.8     0.9 to 2.2
 float32     strided                0.9 to 6.3     0.8 to 2.5     0.9 to 2.1     1.1 to 2.4
-bfloat16    depthwise 7x7          0.9 to 1.9     5.0 to 69      0.9 to 1.9     5.0 to 74
-bfloat16    depthwise 3x3          0.7 to 30      0.8 to 2.0     0.7 to 44      0.8 to 1.8
+bfloat16    depthwise 7x7          0.9 to 1.9     5.0 to 69      1.2 to 1.5     17 to 62
+bfloat16    depthwise 3x3          0.7 to 27      0.6 to 2.6     1.1 to 61      1.1 to 2.8
 bfloat16    3x3, stride 1          0.5 to 0.7     0.7 to 0.8     0.7 to 0.8     0.9 to 1.1
 bfloat16    1x1                    0.7 to 2.0     0.8 to 1.7     0.5 to 1.4     0.7 to 1.8
 bfloat16    strided                0.5 to 1.6     0.4 to 1.6     0.7 to 1.2     0.5 to 2.0
@@ -91,11 +91,10 @@ def _depthwise_float32(layer: Layer, of_filter: bool) -> bool:
 
 
 def _depthwise_bfloat16(layer: Layer, of_filter: bool) -> bool:
-    if max(layer.taps) >= 5 or max(*layer.stride, *layer.dilation) > 1:
-        return of_filter or layer.outputs == 1
-    if layer.channels_last:
-        return of_filter
-    return layer.plane >= 100 and (of_filter or layer.outputs == 1)
+    plain = max(layer.taps) < 5 and max(*layer.stride, *layer.dilation) == 1
+    if plain and not layer.channels_last and layer.plane < 100:
+        return False
+    return of_filter or layer.outputs == 1
 
 
 def _float64(layer: Layer, of_filter: bool) -> bool:

@@ -418,6 +418,23 @@ def test_disabled_depthwise_convolutions_are_those_of_explicit_paddings(disabled
     assert counted() == {}
 
 
+@pytest.mark.parametrize("run", [gradients, in_graph], ids=["eager", "function"])
+@pytest.mark.parametrize(
+    ("channels", "dtype", "slower"),
+    [((1664, 512), "float32", 1), ((1664, 512), "float64", 0), ((896, 800), "float32", 0), ((640, 3), "float32", 1)],
+)
+def test_what_tensorflow_computes_in_less_time_is_passed_on(adapter, counted, run, channels, dtype, slower):
+    size = 40 if min(channels) < 4 else 2
+    problem = Problem(n=1, h=size, w=size, c=channels[0], k=channels[1], r=1, s=1, padding="SAME")
+    arrays = operands(problem, dtype)
+    got = run(problem, *arrays)
+    names = raw_names(problem)
+    assert counted() == ({"slower": 1, names[1]: 1} if slower else dict.fromkeys(names, 1))
+    if slower:
+        assert np.array_equal(got[0], run(problem, *arrays, use_cudnn_on_gpu=False)[0])
+    equal(got[1:], expected(problem, *arrays)[1:])
+
+
 def test_disabled_errors_are_tensorflows(disabled):
     with pytest.raises(tf.errors.InvalidArgumentError, match="Size of out_backprop doesn't match computed"):
         tf.raw_ops.Conv2DBackpropInput(

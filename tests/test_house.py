@@ -99,9 +99,10 @@ TENSORFLOW_MAY_IMPORT = {
     "_registration": {"tensorflow", "_kernels.tensorflow_kernels", "tensorflow._answers", "tensorflow._ops"},
     "_answers": {
         "tensorflow", "_arrays", "_call", "_geometry", "_kernels.tensorflow_kernels", "_pooling", "_values",
-        "tensorflow._native", "tensorflow._nodes", "tensorflow._ops",
+        "tensorflow._native", "tensorflow._nodes", "tensorflow._ops", "tensorflow._table",
     },
     "_native": {"tensorflow", "_values", "tensorflow._nodes"},
+    "_table": {"_arrays", "_problem"},
     "_nodes": {"tensorflow", "_arrays", "_geometry", "_values", "tensorflow._ops"},
     "_ops": set(),
 }  # fmt: skip

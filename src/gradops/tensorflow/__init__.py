@@ -4,7 +4,7 @@
 `Conv2DBackpropFilter`, `DepthwiseConv2dNativeBackpropInput`, `DepthwiseConv2dNativeBackpropFilter` and `FractionalAvgPoolGrad` on the CPU:
 in eager mode, in `tf.function`, and where oneDNN has renamed the ops. What is compiled by XLA (`jit_compile=True`) knows no kernels.
 
-A registered kernel stays registered. To have the built-in one compute all the same, after `disable`, the kernel calls it by a door that TensorFlow leaves open: the built-in kernels look neither at the attribute ``use_cudnn_on_gpu`` of dense
+A registered kernel stays registered. To have the built-in one compute all the same, after `disable` or where it wins, the kernel calls it by a door that TensorFlow leaves open: the built-in kernels look neither at the attribute ``use_cudnn_on_gpu`` of dense
 convolutions nor at which name the padding of a depthwise one has, so gradops' kernels are registered for ``use_cudnn_on_gpu=True`` and
 for the paddings ``"SAME"`` and ``"VALID"``, and pass a call on with ``False`` and ``"EXPLICIT"``.
 """

@@ -19,6 +19,7 @@ from gradops._values import Shape
 from ._native import Native, bias_gradient, native_op
 from ._nodes import Input, Key, Node, inputs_of, node_of
 from ._ops import COUNTERS, POOL
+from ._table import tensorflow_wins
 
 Answer: TypeAlias = tuple[object, tuple[int, ...], int, Shape, int, tuple[Native, ...], int, bool]
 
@@ -29,9 +30,12 @@ def answer(text: bytes, key: Key, native: bool) -> Answer:
     if node.name == POOL:
         return _computed(node, plan_pooling(*_pooling_arguments(inputs, node.given)))
     if native:
-        return _passed_on(node, inputs)
+        return _passed_on(node, inputs, "disabled")
     case = _case(node, inputs)
-    return _computed(node, plan_convolution(*case), _recipe(case, node.storage))
+    plan = plan_convolution(*case)
+    if tensorflow_wins(plan, node.storage):
+        return _passed_on(node, inputs, "slower")
+    return _computed(node, plan, _recipe(case, node.storage))
 
 
 def _computed(node: Node, plan: Any, kept: object = None) -> Answer:
@@ -44,10 +48,10 @@ def _computed(node: Node, plan: Any, kept: object = None) -> Answer:
     return made, node.op.operands, node.dtype, shape, size, ops, COUNTERS.index(node.name), kept is not None
 
 
-def _passed_on(node: Node, inputs: list[Input]) -> Answer:
+def _passed_on(node: Node, inputs: list[Input], reason: str) -> Answer:
     """TensorFlow does it."""
     ops = (native_op(node, inputs), bias_gradient(node)) if node.fused else (native_op(node, inputs),)
-    return None, (), 0, (), 0, ops, COUNTERS.index("disabled"), True
+    return None, (), 0, (), 0, ops, COUNTERS.index(reason), True
 
 
 _recipes: dict[object, object] = {}

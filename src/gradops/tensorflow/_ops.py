@@ -28,7 +28,10 @@ OPS = {
 RENAMED = "_MklNative"
 """How oneDNN's names of the ops begin, in graphs and of some ops in eager mode."""
 
-COUNTERS = ("disabled", *OPS)
+REASONS = ("disabled", "slower")
+"""Why calls are passed on to TensorFlow: after `disable`, and where it wins (`_table`)."""
+
+COUNTERS = (*REASONS, *OPS)
 """What kernels count, by its place there."""
 
 FILTER = "Conv2DBackpropFilter"

@@ -41,7 +41,7 @@ def test_network_learns_within_a_few_epochs(dtype, layout, tmp_path):
         pytest.importorskip(
             "ml_dtypes", reason="bfloat16 is the dtype of the package ml_dtypes, which is not installed"
         )
-    done = run(tmp_path, "--dtype", dtype, "--layout", layout, "--epochs", 4)
+    done = run(tmp_path, "--dtype", dtype, "--layout", layout, "--epochs", 3)
     assert done.returncode == 0, done.stderr
     assert float(re.search(r"^test accuracy ([\d.]+)%", done.stdout, flags=re.MULTILINE)[1]) > 90
     assert (tmp_path / "train_digits.png").read_bytes().startswith(b"\x89PNG")

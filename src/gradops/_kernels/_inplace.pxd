@@ -3,7 +3,8 @@
 
 A vector is a register full of numbers as they are stored: VL real ones or, of 16 bits, WIDE VL, which are computed with as WIDE registers. What
 lies where a cache would not keep it is *staged*: the vectors that a tile reads are copied into a window in the first cache, from which it is
-then computed in the same way. So are 16-bit numbers where WIDE is 1, or too few channels, and vectors VL of them: widened into the window.
+then computed in the same way. Where WIDE is 1, or there are too few channels for such a vector, 16-bit numbers are staged, too: VL of them a
+vector, widened into the window.
 """
 from libc.stdint cimport int64_t
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller

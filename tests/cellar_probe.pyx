@@ -35,7 +35,7 @@ def narrow(int storage, src, int64_t n, dst):
 
 
 def widen_in_registers(int storage, src, int64_t n, dst):
-    """`load_wide` and what brings its numbers back into order; the last vector overlaps the one before."""
+    """`load_wide` and what brings its numbers back into order; the last vector overlaps the one before, so there has to be one."""
     cdef int64_t lanes = _storage.WIDE * _storage.VL, i, k
     cdef vec[2] v
     cdef int r
@@ -44,10 +44,7 @@ def widen_in_registers(int storage, src, int64_t n, dst):
         return
     for i in range((n + lanes - 1) // lanes):
         k = min(i * lanes, n - lanes)
-        if storage == _storage.FLOAT16:
-            load_wide(_storage.FLOAT16, bytes_of(src) + 2 * k, v)
-        else:
-            load_wide(_storage.BFLOAT16, bytes_of(src) + 2 * k, v)
+        load_wide(storage, bytes_of(src) + 2 * k, v)
         for r in range(2):
             store(reals_of(dst) + k + r * _storage.VL, v[r])
         _inplace.from_registers(storage, reals_of(dst) + k)
@@ -68,10 +65,7 @@ def narrow_in_registers(int storage, src, int64_t n, dst):
         _inplace.into_registers(storage, block)
         for r in range(2):
             v[r] = load(block + r * _storage.VL)
-        if storage == _storage.FLOAT16:
-            store_wide(_storage.FLOAT16, bytes_of(dst) + 2 * k, v)
-        else:
-            store_wide(_storage.BFLOAT16, bytes_of(dst) + 2 * k, v)
+        store_wide(storage, bytes_of(dst) + 2 * k, v)
 
 
 def widen_strided(int storage, src, int64_t step, int64_t n, dst):

@@ -116,8 +116,8 @@ cdef inline int most_pixels(int64_t taps) noexcept nogil:
 
 cdef inline void walk_tile(int held, int pixels, int taps, int step, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and most_pixels(taps) == 8 and pixels == 8: walk_ukr(held, 8, taps, step, s, src, filter, dst)
-    elif step == 1 and most_pixels(taps) == 8 and pixels == 7: walk_ukr(held, 7, taps, step, s, src, filter, dst)
+    if step == 1 and most_pixels(taps) == PIXELS and pixels == 8: walk_ukr(held, 8, taps, step, s, src, filter, dst)
+    elif step == 1 and most_pixels(taps) == PIXELS and pixels == 7: walk_ukr(held, 7, taps, step, s, src, filter, dst)
     elif pixels == 4: walk_ukr(held, 4, taps, step, s, src, filter, dst)
     elif pixels == 1: walk_ukr(held, 1, taps, step, s, src, filter, dst)
 

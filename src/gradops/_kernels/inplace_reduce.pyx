@@ -116,8 +116,8 @@ cdef inline int most_pixels(int held, int64_t taps) noexcept nogil:
 
 cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and most_pixels(held, taps) == 8 and pixels == 8: walk_ukr(held, rows, taps, 8, step, s, first, src, dy, sums)
-    elif step == 1 and most_pixels(held, taps) == 8 and pixels == 7: walk_ukr(held, rows, taps, 7, step, s, first, src, dy, sums)
+    if step == 1 and most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, rows, taps, 8, step, s, first, src, dy, sums)
+    elif step == 1 and most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, rows, taps, 7, step, s, first, src, dy, sums)
     elif pixels == 4: walk_ukr(held, rows, taps, 4, step, s, first, src, dy, sums)
     elif pixels == 1: walk_ukr(held, rows, taps, 1, step, s, first, src, dy, sums)
 

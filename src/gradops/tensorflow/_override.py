@@ -13,6 +13,8 @@ from ._registration import register
 def enable() -> None:
     """Have gradops compute the gradients of convolutions and of fractional pooling in this process, on the CPU.
 
+    The few that TensorFlow is known to compute in less time are passed on to it; `stats` counts them.
+
     Raises
     ------
     RuntimeError

@@ -6,6 +6,7 @@ import pytest
 from problems import CONVOLUTIONS, COVERING, rows
 
 import gradops
+from gradops._dispatch import PARTIAL
 from gradops.testing import OPS, PoolProblem, Problem, dtype_named, random_integers
 
 HALVES = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
@@ -182,7 +183,11 @@ def test_every_16_bit_product_is_rounded_to_nearest_even(half, weight, level):
 
 @pytest.mark.parametrize("half", HALVES, ids=str)
 def test_dense_products_are_rounded_to_nearest_even(half, level):
+    """All but those of subnormal numbers where the CPU multiplies bfloat16 itself: there they are zeros."""
     values = np.arange(1 << 16, dtype=np.uint16).view(half)
+    if level in PARTIAL and half == HALVES[1]:
+        exponents = values.view(np.uint16) & 0x7F80
+        values = np.where(exponents == 0, half.type(0), values)
     weight = np.full((1, 1, 1, 1), 1.25, half)
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = (values.astype(np.float32) * np.float32(1.25)).astype(half)

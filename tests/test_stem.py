@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import LEAST_STEM_COLUMNS, MOST_STEM_CHANNELS
+from gradops._algorithms import LEAST_PATCH, LEAST_STEM_COLUMNS
 from gradops.testing import (
     OPS,
     Problem,
@@ -19,6 +19,7 @@ from gradops.testing import (
     random_normal,
 )
 
+MOST = max(LEAST_STEM_COLUMNS)
 GATHERS = [OPS["conv2d"], OPS["conv2d_backprop_input"]]
 PROBLEMS = [
     Problem(n=2, h=20, w=24, c=3, k=16, r=7, s=7, strides=(2, 2), padding="SAME"),
@@ -75,7 +76,7 @@ def test_threads_do_not_change_a_bit(op, problem):
 
 @given(
     op=st.sampled_from(GATHERS),
-    few=st.integers(1, MOST_STEM_CHANNELS),
+    few=st.integers(1, MOST),
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 30), st.integers(1, 300), st.integers(1, 40)),
     taps=st.tuples(st.integers(1, 6), st.integers(1, 6)),
     strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
@@ -110,21 +111,29 @@ def test_infinities_do_not_spread(op, value, at, level):
     assert np.isfinite(expected).any() and not np.isfinite(expected).all()
 
 
+PATCHES = {"h": 16, "w": 32, "r": 4, "s": 4, "strides": (4, 4)}
+
+
 @pytest.mark.parametrize(
     ("options", "ops"),
     [
         ({}, {"conv2d_backprop_input"}),
         ({"strides": (2, 2)}, {"conv2d_backprop_input"}),
-        ({"c": 32, "k": MOST_STEM_CHANNELS}, {"conv2d"}),
+        ({"c": 32, "k": MOST}, {"conv2d"}),
         ({"c": 32, "k": 4, "strides": (2, 1)}, set()),
-        ({"c": MOST_STEM_CHANNELS + 1}, set()),
-        ({"w": LEAST_STEM_COLUMNS - 1}, set()),
+        ({"c": MOST + 1}, set()),
+        ({"w": LEAST_STEM_COLUMNS[3] - 1}, set()),
+        ({"c": MOST, "w": LEAST_STEM_COLUMNS[MOST] - 1}, set()),
+        ({"c": MOST, "w": LEAST_STEM_COLUMNS[MOST]}, {"conv2d_backprop_input"}),
         ({"k": 2000}, set()),
+        ({"r": 1, "s": 1}, set()),
+        ({"c": LEAST_PATCH // 4, **PATCHES}, set()),
+        ({"c": LEAST_PATCH // 4 - 1, **PATCHES}, {"conv2d_backprop_input"}),
+        ({"c": LEAST_PATCH // 4, "layout": "NCHW", **PATCHES}, {"conv2d_backprop_input"}),
+        ({"c": LEAST_PATCH // 2, "groups": 2, **PATCHES}, {"conv2d_backprop_input"}),
     ],
     ids=str,
 )
 def test_few_channels_of_a_wide_result_take_it(options, ops):
-    problem = Problem(
-        **{"h": 9, "w": 2 * LEAST_STEM_COLUMNS, "c": 3, "k": 64, "r": 3, "s": 3, "padding": "SAME"} | options
-    )
+    problem = Problem(**{"h": 9, "w": 24, "c": 3, "k": 64, "r": 3, "s": 3, "padding": "SAME"} | options)
     assert {name for name, op in OPS.items() if op.kind == "dense" and accepting(op, problem)[0] == "stem"} == ops

@@ -35,6 +35,9 @@ class Axis(Protocol):
     def size(self) -> int: ...
 
     @property
+    def before(self) -> int: ...
+
+    @property
     def out(self) -> int: ...
 
 
@@ -118,11 +121,42 @@ Of 16-bit numbers the rows would have to be widened, too, and what `inplace` cop
 gradient of the filter, 1 and 2 threads: 14x14x512 2.4 1.9 and 2.3 2.1, 7x7x1024 1.8 2.2 and 1.6 1.8, 28x28x512 2.4 1.2 and 1.5 1.8).
 """
 
-MOST_STEM_CHANNELS = 8
-"""Channels that a register tile of `stem` holds (CHANNELS of stem_gather.pyx)."""
+LEAST_STEM_COLUMNS = dict.fromkeys(range(1, 8), 4) | {8: 12}
+"""Pixels of a row from which on `stem` fills enough of its vectors, by the channels of a result.
 
-LEAST_STEM_COLUMNS = 12
-"""Pixels of a row from which on `stem` fills enough of its vectors."""
+Time of `conv` or `winograd`, whichever is preferred to it, over that of `stem`, 3x3 taps, gradient of the input, float32, NHWC, 1 and 8 images, 1
+thread of a Zen 4:
+
+==============  ============  ============  ============  ============
+channels        4 pixels      7 pixels      10 pixels     14 pixels
+==============  ============  ============  ============  ============
+1 of 4          1.16  3.05    1.33  2.29    1.49  3.07
+3 of 4          1.40  1.22    1.62  2.98    1.55  2.59
+3 of 64         1.34  1.69    1.79  2.92    1.84  2.42
+6 of 64         1.37  0.99    1.77  2.28    1.74  1.61
+8 of 8          1.18  0.93    2.00  0.91    1.20  1.04          1.74
+8 of 64         0.89  0.46    1.08  0.87    0.91  0.82          1.21
+==============  ============  ============  ============  ============
+"""
+
+LEAST_PATCH = 16
+"""Numbers of a row of a patch from which on the gradient of patches that lie side by side is left to `conv`, which writes such a row at once: time of
+`stem` over that of `conv`, float32, bfloat16 and float64, NHWC, 8 images of 224x224, 2 threads of a Zen 4.
+
+============  ====================  =======
+patch         time                  numbers
+============  ====================  =======
+2x2x4         0.99  0.75  1.45      8
+4x4x3         1.10  1.30  0.58      12
+4x4x4         1.41  2.28  0.85      16
+2x2x8         1.54  4.19  1.16      16
+16x16x1       4.90  6.45  2.84      16
+8x8x3         1.20  2.36  1.28      24
+16x16x3       2.00  4.20  1.47      48
+============  ====================  =======
+
+One tap (1x1) shares nothing that `stem` could use twice: 1.0 to 2.5 times that of `conv`.
+"""
 
 MOST_STEM_SCRATCH = 400_000
 """Numbers that the ring of rows of `stem` may hold: 2 MiB with the rest of its scratch, and what stays in a cache."""
@@ -145,7 +179,7 @@ def algorithms(
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
-        return _dense(result, rows, cols, per_group, outputs)
+        return _dense(result, rows, cols, groups, per_group, outputs, data_format)
     if outputs > MOST_MULTIPLIERS:
         return ("conv",)
     if data_format == "NCHW" and outputs == 1 and _planes(result, rows, cols):
@@ -161,23 +195,34 @@ def preferred(accepting: tuple[str, ...], storage: int) -> str:
     return "inplace" if storage < 2 and "inplace" in accepting else accepting[0]
 
 
-def _dense(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> tuple[str, ...]:
+def _dense(
+    result: str, rows: Axis, cols: Axis, groups: int, per_group: int, outputs: int, data_format: str
+) -> tuple[str, ...]:
     """The algorithms for several channels a group."""
     stem = ("stem",) if _stem(result, rows, cols, per_group, outputs) else ()
+    if rows.taps == cols.taps == 1 or (
+        data_format == "NHWC" and groups == 1 and side_by_side(cols) and cols.taps * per_group >= LEAST_PATCH
+    ):
+        return ("conv", *stem)
     if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
         return (*stem, "conv")
     return (*stem, "winograd", "conv") if min(per_group, outputs) >= LEAST_CHANNELS else (*stem, "conv", "winograd")
 
 
+def side_by_side(axis: Axis) -> bool:
+    """Whether patches lie side by side, with nothing between or beyond them."""
+    return axis.taps == axis.stride and axis.dilation == 1 and axis.before == 0 and axis.size == axis.out * axis.stride
+
+
 def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
     """Whether `stem` accepts: all of its lanes have to read neighbouring pixels."""
+    channels, summed = (per_group, outputs) if result == "input" else (outputs, per_group)
     if result == "filter" or (result == "output" and (rows.stride > 1 or cols.stride > 1)):
         return False
-    channels, summed = (per_group, outputs) if result == "input" else (outputs, per_group)
     columns = -(-cols.size // cols.stride) if result == "input" else cols.out
     height, width = ((axis.taps - 1) * axis.dilation // axis.stride + 2 for axis in (rows, cols))
     fits = height * summed * (width + 8 * 16 + 16) <= MOST_STEM_SCRATCH
-    return channels <= MOST_STEM_CHANNELS and columns >= LEAST_STEM_COLUMNS and fits
+    return columns >= LEAST_STEM_COLUMNS.get(channels, columns + 1) and fits
 
 
 def _planes(result: str, rows: Axis, cols: Axis) -> bool:

@@ -12,7 +12,7 @@ from itertools import groupby
 from math import gcd, prod
 from typing import NamedTuple
 
-from gradops._algorithms import stem_of
+from gradops._algorithms import side_by_side, stem_of
 from gradops._values import LAYOUTS, Layout, Shape
 
 WIDEST_LINE = 1024
@@ -203,10 +203,7 @@ def _merged(view: _View, plan: Plan) -> _View:
     So a layer that cuts an image into patches reads or writes each row of a patch at once.
     """
     cols = view.cols
-    side_by_side = (
-        cols.taps == cols.stride and cols.dilation == 1 and cols.before == 0 and cols.size == cols.out * cols.stride
-    )
-    if not side_by_side or plan.data_format != "NHWC" or plan.groups > 1:
+    if not side_by_side(cols) or plan.data_format != "NHWC" or plan.groups > 1:
         return view
     n, h, _, c = view.input
     return view._replace(input=(n, h, cols.out, c * cols.stride), cols=Axis(cols.out, 1, 1, 1, 0, cols.out))

@@ -14,7 +14,7 @@ from _entry cimport exported, outcome
 from _patches cimport pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, VL, all_finite, item_size, load_once, store, zero, narrow_block, widen_block
+from _storage cimport real, vec, MR, VL, LINE, all_finite, item_size, load_once, prefetch_soon, prefetch_to_write, store, zero, narrow_block, widen_block
 
 cdef enum:
     CHANNELS = 8                                        # of dst in a group, at most
@@ -35,6 +35,7 @@ cdef struct Gather:
     int64_t left, width                                 # src columns that a chunk of any lane reads: left + first.. , and how many
     int64_t vectors                                     # of a chunk
     int64_t chunks, spans
+    int64_t channel_bytes, tap_bytes                    # of the next src row, that a channel fetches while this one is computed, and each of its taps
     real *weights                                       # [group][row lane][column lane][tap row][k][tap column][c]
 
 
@@ -67,6 +68,8 @@ cdef void plan(Gather *w) noexcept nogil:
     w.chunks = divide_up(divide_up(columns, VL), most_vectors(g.dst_channels))
     w.vectors = divide_up(divide_up(columns, VL), w.chunks)
     w.width = w.vectors * VL + right - w.left
+    w.channel_bytes = (g.src_c if g.src_x == 1 else w.width) * item_size(w.storage)
+    w.tap_bytes = divide_up(w.width * item_size(w.storage), g.filter_rows * g.filter_cols)
     w.spans = larger(smaller(divide_up(MIN_BLOCKS, g.images * g.groups * w.chunks), rows_of(w) // MIN_ROWS), 1)
 
 
@@ -108,14 +111,16 @@ cdef inline real *ring_row(const Ring *ring, int64_t y, int64_t low) noexcept no
     return ring.rows + (y - low) % ring.height * ring.size
 
 
-cdef inline void stem_ukr(int channels, int vectors, const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, const real *weights, real *out, int64_t ld) noexcept nogil:
-    """out[c ld + pixel] = sum_(i, k, j) row_i[k][pixel + j tap_step] weights[i][k][j][c], for `vectors` vectors of pixels.
+cdef inline void stem_ukr(int channels, int vectors, const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, const real *weights, const char *fetch, real *out, int64_t ld) noexcept nogil:
+    """out[c ld + pixel] = sum_(i, k, j) row_i[k][pixel + j tap_step] weights[i][k][j][c], for `vectors` vectors of pixels. Each channel and tap
+    fetches a line of what is packed next.
 
     *Assumes:* channels and vectors are compile-time constants of the caller.
     """
     cdef vec acc[CHANNELS][VECTORS]
     cdef vec x
     cdef const real *line
+    cdef const char *next
     cdef int64_t i, _k, j
     cdef int c, v
     for c in range(channels):
@@ -124,40 +129,45 @@ cdef inline void stem_ukr(int channels, int vectors, const Gather *w, const Ring
     for i in range(row.taps):
         line = ring_row(ring, row.src_start + t + row.tap_step * i, w.low) + first
         for _k in range(w.g.src_channels):
+            next = fetch
             for j in range(col.taps):
+                prefetch_soon(next)
+                next += w.tap_bytes
                 for v in range(vectors):
                     x = load_once(line + j * col.tap_step + v * VL)
                     for c in range(channels):
                         acc[c][v] += weights[c] * x
                 weights += channels
             line += ring.line
+            fetch += w.channel_bytes
+        fetch += col.taps * w.tap_bytes - w.g.src_channels * w.channel_bytes
     for c in range(channels):
         for v in range(vectors):
             store(out + c * ld + v * VL, acc[c][v])
 
 
-cdef inline void stem_channels(int channels, int64_t vectors, const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, const real *weights, real *out, int64_t ld) noexcept nogil:
+cdef inline void stem_channels(int channels, int64_t vectors, const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, const real *weights, const char *fetch, real *out, int64_t ld) noexcept nogil:
     """stem_ukr for any number of vectors."""
-    if channels * 8 <= TILE and vectors == 8: stem_ukr(channels, 8, w, ring, row, col, t, first, weights, out, ld)
-    elif channels * 7 <= TILE and vectors == 7: stem_ukr(channels, 7, w, ring, row, col, t, first, weights, out, ld)
-    elif channels * 6 <= TILE and vectors == 6: stem_ukr(channels, 6, w, ring, row, col, t, first, weights, out, ld)
-    elif channels * 5 <= TILE and vectors == 5: stem_ukr(channels, 5, w, ring, row, col, t, first, weights, out, ld)
-    elif channels * 4 <= TILE and vectors == 4: stem_ukr(channels, 4, w, ring, row, col, t, first, weights, out, ld)
-    elif channels * 3 <= TILE and vectors == 3: stem_ukr(channels, 3, w, ring, row, col, t, first, weights, out, ld)
-    elif channels * 2 <= TILE and vectors == 2: stem_ukr(channels, 2, w, ring, row, col, t, first, weights, out, ld)
-    elif channels * 1 <= TILE and vectors == 1: stem_ukr(channels, 1, w, ring, row, col, t, first, weights, out, ld)
+    if channels * 8 <= TILE and vectors == 8: stem_ukr(channels, 8, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif channels * 7 <= TILE and vectors == 7: stem_ukr(channels, 7, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif channels * 6 <= TILE and vectors == 6: stem_ukr(channels, 6, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif channels * 5 <= TILE and vectors == 5: stem_ukr(channels, 5, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif channels * 4 <= TILE and vectors == 4: stem_ukr(channels, 4, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif channels * 3 <= TILE and vectors == 3: stem_ukr(channels, 3, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif channels * 2 <= TILE and vectors == 2: stem_ukr(channels, 2, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif channels * 1 <= TILE and vectors == 1: stem_ukr(channels, 1, w, ring, row, col, t, first, weights, fetch, out, ld)
 
 
-cdef void stem_tile(const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, int64_t vectors, const real *weights, real *out, int64_t ld) noexcept nogil:
+cdef void stem_tile(const Gather *w, const Ring *ring, const Lane *row, const Lane *col, int64_t t, int64_t first, int64_t vectors, const real *weights, const char *fetch, real *out, int64_t ld) noexcept nogil:
     """stem_ukr for any number of channels, too."""
-    if w.g.dst_channels == 1: stem_channels(1, vectors, w, ring, row, col, t, first, weights, out, ld)
-    elif w.g.dst_channels == 2: stem_channels(2, vectors, w, ring, row, col, t, first, weights, out, ld)
-    elif w.g.dst_channels == 3: stem_channels(3, vectors, w, ring, row, col, t, first, weights, out, ld)
-    elif w.g.dst_channels == 4: stem_channels(4, vectors, w, ring, row, col, t, first, weights, out, ld)
-    elif w.g.dst_channels == 5: stem_channels(5, vectors, w, ring, row, col, t, first, weights, out, ld)
-    elif w.g.dst_channels == 6: stem_channels(6, vectors, w, ring, row, col, t, first, weights, out, ld)
-    elif w.g.dst_channels == 7: stem_channels(7, vectors, w, ring, row, col, t, first, weights, out, ld)
-    elif w.g.dst_channels == 8: stem_channels(8, vectors, w, ring, row, col, t, first, weights, out, ld)
+    if w.g.dst_channels == 1: stem_channels(1, vectors, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif w.g.dst_channels == 2: stem_channels(2, vectors, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif w.g.dst_channels == 3: stem_channels(3, vectors, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif w.g.dst_channels == 4: stem_channels(4, vectors, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif w.g.dst_channels == 5: stem_channels(5, vectors, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif w.g.dst_channels == 6: stem_channels(6, vectors, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif w.g.dst_channels == 7: stem_channels(7, vectors, w, ring, row, col, t, first, weights, fetch, out, ld)
+    elif w.g.dst_channels == 8: stem_channels(8, vectors, w, ring, row, col, t, first, weights, fetch, out, ld)
 
 
 cdef void fill_ring(const Gather *w, Ring *ring, int64_t last, int64_t x, const char *src) noexcept nogil:
@@ -167,23 +177,35 @@ cdef void fill_ring(const Gather *w, Ring *ring, int64_t last, int64_t x, const 
         ring.next += 1
 
 
-cdef void gather_rows(const Gather *w, int64_t t, int64_t chunk, const Ring *ring, const real *weights, char *dst, real *out) noexcept nogil:
+cdef void fetch_row(const Gather *w, const char *dst, int64_t pixels) noexcept nogil:
+    """Fetches as many pixels of a row of dst, which are going to be written."""
+    cdef const Problem *g = w.g
+    cdef int64_t planes = g.dst_channels if g.dst_x == 1 else 1, lines = divide_up(pixels * g.dst_x * item_size(w.storage), LINE), c, i
+    for c in range(planes):
+        for i in range(lines):
+            prefetch_to_write(dst + c * g.dst_c * item_size(w.storage) + i * LINE)
+
+
+cdef void gather_rows(const Gather *w, int64_t t, int64_t chunk, const Ring *ring, const real *weights, const char *fetch, char *dst, real *out) noexcept nogil:
     """The chunk of pixel row t of every row lane and column lane."""
     cdef const Problem *g = w.g
     cdef const Lane *row
     cdef const Lane *col
-    cdef int64_t r, s, pixels, first = chunk * w.vectors * VL, ld = w.vectors * VL
+    cdef int64_t r, s, pixels, first = chunk * w.vectors * VL, ld = w.vectors * VL, step = col_lanes(g).out_step
     cdef char *at
     for r in range(g.row_lanes):
         row = row_lanes(g) + r
+        if t < row.count:
+            fetch_row(w, dst + ((row.out_start + row.out_step * t) * g.dst_y + step * first * g.dst_x) * item_size(w.storage), step * ld)
         for s in range(g.col_lanes):
             col = col_lanes(g) + s
             pixels = smaller(col.count - first, ld)
             if t < row.count and pixels > 0:
-                stem_tile(w, ring, row, col, t, col.src_start - w.left, divide_up(pixels, VL), weights, out, ld)
+                stem_tile(w, ring, row, col, t, col.src_start - w.left, divide_up(pixels, VL), weights, fetch, out, ld)
                 at = dst + ((row.out_start + row.out_step * t) * g.dst_y + (col.out_start + col.out_step * first) * g.dst_x) * item_size(w.storage)
                 narrow_block(w.storage, out, ld, g.dst_channels, pixels, at, g.dst_c, col.out_step * g.dst_x)
             weights += row.taps * col.taps * g.src_channels * g.dst_channels
+            fetch += row.taps * col.taps * w.tap_bytes
 
 
 cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
@@ -191,9 +213,10 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     cdef const Gather *w = <const Gather *> work
     cdef real *scratch = <real *> slab
     cdef const Problem *g = w.g
-    cdef int64_t chunk = index % w.chunks, span, group, n, t, begin, size = item_size(w.storage)
+    cdef int64_t chunk = index % w.chunks, x = w.left + chunk * w.vectors * VL, span, group, n, t, begin, size = item_size(w.storage)
     cdef Ring ring
     cdef const char *src
+    cdef const char *next_row
     cdef char *dst
     index = index // w.chunks
     span, index = index % w.spans, index // w.spans
@@ -205,8 +228,9 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     ring.size, ring.next = g.src_channels * ring.line, w.low + begin
     ring.rows = scratch + CHANNELS * VECTORS * VL
     for t in range(begin, part(rows_of(w), span + 1, w.spans)):
-        fill_ring(w, &ring, w.high + t, w.left + chunk * w.vectors * VL, src)
-        gather_rows(w, t, chunk, &ring, w.weights + group * weights_size(g), dst, scratch)
+        fill_ring(w, &ring, w.high + t, x, src)
+        next_row = src + (ring.next * g.src_y + x * g.src_x) * size
+        gather_rows(w, t, chunk, &ring, w.weights + group * weights_size(g), next_row, dst, scratch)
 
 
 cdef int64_t blocks(const Gather *w) noexcept nogil:

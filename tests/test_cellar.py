@@ -161,6 +161,7 @@ CONVERSIONS = {
         lambda storage: np.float32,
         lambda probe, code, src, dst: probe.widen(code, src, src.size, dst),
         lambda probe, code, src, dst: probe.widen_strided(code, src, 1, src.size, dst),
+        lambda probe, code, src, dst: probe.widen_strided(code, np.repeat(src, 2), 2, src.size, dst),
         lambda probe, code, src, dst: probe.widen_in_registers(code, src, src.size, dst),
     ),
     "narrowed": (

@@ -33,6 +33,8 @@ cdef extern from "kernels.h" nogil:
     void widen_float16s(const uint16_t *src, int64_t n, float *dst)
     void narrow_float16s(const float *src, int64_t n, uint16_t *dst)
     void widen_bfloat16s(const uint16_t *src, int64_t n, float *dst)
+    void widen_float16_even(const uint16_t *src, int64_t n, float *dst)
+    void widen_bfloat16_even(const uint16_t *src, int64_t n, float *dst)
     void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst)
 
 
@@ -76,15 +78,16 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
     elif storage >= FLOAT32:
         for i in range(n):
             dst[i] = (<const real *> src)[i * step]
+    elif step == 2 and storage == FLOAT16:
+        widen_float16_even(<const uint16_t *> src, n, <float *> dst)
+    elif step == 2:
+        widen_bfloat16_even(<const uint16_t *> src, n, <float *> dst)
     elif step <= 4:
         while n > 0:
             some = smaller(n, 64)
             widen(storage, src, (some - 1) * step + 1, block)
-            if step == 2:
-                copy_even(block, some, dst)
-            else:
-                for i in range(some):
-                    dst[i] = block[i * step]
+            for i in range(some):
+                dst[i] = block[i * step]
             src, dst, n = src + some * step * 2, dst + some, n - some
     else:
         for i in range(n):
@@ -93,13 +96,18 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
 
 cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *dst, int64_t step) noexcept nogil:
     """dst[i step] = src[i] for i < n."""
-    cdef int64_t i
+    cdef int64_t i, some
+    cdef uint16_t[64] block
     if storage >= FLOAT32:
         for i in range(n):
             (<real *> dst)[i * step] = src[i]
-    else:
-        for i in range(n):
-            narrow(storage, src + i, 1, dst + i * step * 2)
+        return
+    while n > 0:
+        some = smaller(n, 64)
+        narrow(storage, src, some, <char *> block)
+        for i in range(some):
+            (<uint16_t *> dst)[i * step] = block[i]
+        src, dst, n = src + some, dst + some * step * 2, n - some
 
 
 cdef inline void widen_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:

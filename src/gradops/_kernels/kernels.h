@@ -379,4 +379,37 @@ GRADOPS_CONVERT(narrow_bfloat16, float, uint16_t)
 GRADOPS_CONVERT(widen_float16, uint16_t, float)
 GRADOPS_CONVERT(narrow_float16, float, uint16_t)
 
+/* dst[i] = src[2 i] for i < n: eight 32-bit words at a time, whose low halves are meant; of the last ones, that begin at an odd place, the high halves. */
+typedef uint32_t eight_words __attribute__((vector_size(32)));
+typedef uint16_t eight_halves __attribute__((vector_size(16)));
+
+static inline void widen_bfloat16_halves(const uint16_t *src, int high, float *dst) {
+    eight_words words;
+    memcpy(&words, src, sizeof words);
+    if (high) words &= 0xffff0000u;
+    else words <<= 16;
+    memcpy(dst, &words, sizeof words);
+}
+
+static inline void widen_float16_halves(const uint16_t *src, int high, float *dst) {
+#ifdef __F16C__
+    eight_words words;
+    memcpy(&words, src, sizeof words);
+    if (high) words >>= 16;
+    _mm256_storeu_ps(dst, _mm256_cvtph_ps((__m128i)__builtin_convertvector(words & 0xffff, eight_halves)));
+#else
+    for (int i = 0; i < 8; i++) dst[i] = widen_float16(src[2 * i + high]);
+#endif
+}
+
+#define GRADOPS_CONVERT_EVEN(what) \
+    static inline void what##_even(const uint16_t *src, int64_t n, float *dst) { \
+        int64_t i = 0; \
+        for (; i + 8 < n; i += 8) what##_halves(src + 2 * i, 0, dst + i); \
+        if (n >= 8) what##_halves(src + 2 * n - 17, 1, dst + n - 8); \
+        else for (; i < n; i++) dst[i] = what(src[2 * i]); \
+    }
+GRADOPS_CONVERT_EVEN(widen_bfloat16)
+GRADOPS_CONVERT_EVEN(widen_float16)
+
 #endif

@@ -1,7 +1,6 @@
 """The example trains, draws and reports; what it cannot do it says in one line."""
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -9,53 +8,70 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "examples" / "train_digits.py"
+import gradops
 
-for package in "sklearn", "matplotlib", "rich":
+SCRIPT = Path(__file__).parent.parent / "examples" / "train_digits.py"
+ACCURACY = re.compile(r"^test accuracy ([\d.]+)%", flags=re.MULTILINE)
+
+for package in "sklearn", "matplotlib", "rich", "threadpoolctl":
     pytest.importorskip(package, reason=f"examples/train_digits.py needs {package}: pip install '.[examples]'")
 
 
-def run(folder, *arguments):
-    """Run the example in a folder of its own; wide enough that no line is wrapped."""
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    environment = os.environ | {"COLUMNS": "200"}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def example():
-    """The script as a module, for what ends before it trains."""
+    """The script as a module of its own."""
     spec = importlib.util.spec_from_file_location(SCRIPT.stem, SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+@pytest.fixture
+def train(example, tmp_path, monkeypatch, capsys):
+    """Runs the script in a folder of its own, wide enough that no line is wrapped; gives what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    threads = gradops.get_num_threads()
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+        example.main()
+        return capsys.readouterr().out
+
+    yield run
+    gradops.set_num_threads(threads)
+
+
 @pytest.mark.parametrize(
     ("dtype", "layout"), [("float16", "NHWC"), ("bfloat16", "NCHW"), ("float32", "NCHW"), ("float64", "NHWC")]
 )
-def test_network_learns_within_a_few_epochs(dtype, layout, tmp_path):
+def test_network_learns_within_a_few_epochs(dtype, layout, train, tmp_path):
     if dtype == "bfloat16":
         pytest.importorskip(
             "ml_dtypes", reason="bfloat16 is the dtype of the package ml_dtypes, which is not installed"
         )
-    done = run(tmp_path, "--dtype", dtype, "--layout", layout, "--epochs", 3)
-    assert done.returncode == 0, done.stderr
-    assert float(re.search(r"^test accuracy ([\d.]+)%", done.stdout, flags=re.MULTILINE)[1]) > 90
+    printed = train("--dtype", dtype, "--layout", layout, "--epochs", 3)
+    assert float(ACCURACY.search(printed)[1]) > 90
     assert (tmp_path / "train_digits.png").read_bytes().startswith(b"\x89PNG")
     for op in "conv2d", "depthwise_conv2d_native", "fractional_avg_pool":
-        assert f" {op} " in done.stdout
+        assert f" {op} " in printed
     for op in "conv2d", "depthwise_conv2d_native":
-        assert {f"{op}_backprop_input", f"{op}_backprop_filter"} <= set(done.stdout.split())
-    assert "fractional_avg_pool_grad" in done.stdout
+        assert {f"{op}_backprop_input", f"{op}_backprop_filter"} <= set(printed.split())
+    assert "fractional_avg_pool_grad" in printed
 
 
-def test_run_can_be_repeated(tmp_path):
-    first, second = (run(tmp_path, "--epochs", 1, "--seed", 3, "--batch-size", 300) for _ in range(2))
-    accuracy = re.compile(r"^test accuracy [\d.]+%", flags=re.MULTILINE)
-    assert accuracy.search(first.stdout)[0] == accuracy.search(second.stdout)[0]
+def test_script_repeats_a_run(train, tmp_path):
+    arguments = ["--epochs", "1", "--seed", "3", "--batch-size", "300"]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert ACCURACY.search(train(*arguments))[1] == ACCURACY.search(done.stdout)[1]
 
 
 @pytest.mark.parametrize(

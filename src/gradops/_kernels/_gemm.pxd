@@ -32,7 +32,9 @@ cdef inline Stream stream(const void *at, int64_t tile, int64_t step, int64_t ti
 cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t depth, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
     """c[i, j] (+)= sum_k a[i row + k step] b[k ldb + j] for i < m, j < nv VL, in m x nv registers.
 
-    *Assumes:* m, nv and fetch are compile-time constants of the caller, and row or step is 1.
+    The loop is left at its end: were it tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
+
+    *Assumes:* m, nv and fetch are compile-time constants of the caller, row or step is 1, and depth is positive.
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
@@ -45,7 +47,7 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
         for i in range(m):
             for j in range(nv):
                 prefetch_to_write(c + i * ldc + j * VL)
-    while b != end:
+    while True:
         if fetch != NOTHING:
             prefetch_soon(one.at)
             one.at += one.step
@@ -61,6 +63,8 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
                 acc[i][j] = multiply_add(a[i * row], operand[j], acc[i][j])
         a += step
         b += ldb
+        if b == end:
+            break
     for i in range(m):
         for j in range(nv):
             store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j] if accumulate else acc[i][j])

@@ -71,22 +71,22 @@ cdef inline void planes_ukr(int taps, int wide, int step, const Tile *s, int64_t
     cdef int64_t[TAPS] at
     cdef const real *x
     cdef const real *dy
-    cdef int64_t q, r, y
+    cdef int64_t q = 0, r, y
     cdef int i, j, k, p
     for i in range(taps):
         for j in range(wide):
             acc[i * wide + j] = load(sums + i * s.sums_row + j * s.sums_col)
-    for q in range(s.vectors):
+    while True:
         for k in range((taps + step - 1) // step):
             d[k] = zero()
         for j in range(wide):
             at[j] = column(&s.v, s.x + (tap + j) * s.unit)
             mask[j] = load(s.masks + (q * s.tap_cols + tap + j) * VL)
-        dy, y = s.dy + q * VL, 0
-        for r in range(s.rows + (taps + step - 1) // step - 1):
+        dy, y, r = s.dy + q * VL, 0, s.rows + (taps + step - 1) // step - 1
+        while True:
             for k in range((taps + step - 1) // step - 1, 0, -1):
                 d[k] = d[k - 1]
-            d[0] = load(dy) if r < s.rows else zero()
+            d[0] = load(dy) if r >= (taps + step - 1) // step else zero()
             for p in range(step):
                 x = s.v.cells + y * s.v.row + q * VL if s.v.low <= y < s.v.high else s.v.zeros
                 for j in range(wide):
@@ -96,6 +96,12 @@ cdef inline void planes_ukr(int taps, int wide, int step, const Tile *s, int64_t
                         acc[i * wide + j] += v * d[k]
                 y += 1
             dy += s.dy_row
+            r -= 1
+            if r == 0:
+                break
+        q += 1
+        if q == s.vectors:
+            break
     for i in range(taps):
         for j in range(wide):
             store(sums + i * s.sums_row + j * s.sums_col, acc[i * wide + j])

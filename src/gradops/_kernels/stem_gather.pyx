@@ -121,16 +121,18 @@ cdef inline void stem_ukr(int channels, int vectors, const Gather *w, const Ring
     cdef vec x
     cdef const real *line
     cdef const char *next
-    cdef int64_t i, _k, j
+    cdef int64_t i = 0, k, j
     cdef int c, v
     for c in range(channels):
         for v in range(vectors):
             acc[c][v] = zero()
-    for i in range(row.taps):
+    while True:
         line = ring_row(ring, row.src_start + t + row.tap_step * i, w.low) + first
-        for _k in range(w.g.src_channels):
+        k = w.g.src_channels
+        while True:
             next = fetch
-            for j in range(col.taps):
+            j = 0
+            while True:
                 prefetch_soon(next)
                 next += w.tap_bytes
                 for v in range(vectors):
@@ -138,9 +140,18 @@ cdef inline void stem_ukr(int channels, int vectors, const Gather *w, const Ring
                     for c in range(channels):
                         acc[c][v] += weights[c] * x
                 weights += channels
+                j += 1
+                if j == col.taps:
+                    break
             line += ring.line
             fetch += w.channel_bytes
+            k -= 1
+            if k == 0:
+                break
         fetch += col.taps * w.tap_bytes - w.g.src_channels * w.channel_bytes
+        i += 1
+        if i == row.taps:
+            break
     for c in range(channels):
         for v in range(vectors):
             store(out + c * ld + v * VL, acc[c][v])

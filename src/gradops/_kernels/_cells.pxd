@@ -6,6 +6,7 @@ round: then planes are channels of one image, a plane apart, and vectors are ful
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
+from _storage cimport LINE, prefetch_soon, prefetch_to_write
 
 
 cdef struct Pool:
@@ -29,6 +30,7 @@ cdef enum:
     TILE = 4096                                         # values of a row of a strip, at most: buffers fit L2, DRAM sees long runs
     BAND = 32                                           # rows of a strip, at most
     MIN_STRIPS = 64                                     # strips get lower until there are as many, so that many threads find work
+    NEAR = 16 << 20                                     # bytes of input and output that are likely to be found in a cache
 
 
 cdef inline const Cell *row_cells(const Pool *g) noexcept nogil:
@@ -77,3 +79,37 @@ cdef inline Strip strip(const Cut *s, int64_t index) noexcept nogil:
     t.channels = smaller(s.channels, s.depth - t.channel)
     t.plane = column // divide_up(s.depth, s.channels)
     return t
+
+
+cdef struct Runs:                                       # how a row of a strip lies: so many runs of `size` bytes, `step` bytes apart
+    int64_t count, step, size
+
+
+cdef inline Runs runs(const Cut *s, const Strip *t, int64_t width, int64_t pixel, int64_t channel, int64_t item) noexcept nogil:
+    """Those of `width` pixels; from pixel to pixel, and from channel to channel, in items of so many bytes."""
+    if channel != 1:
+        return Runs(t.channels, channel * item, width * item)
+    if t.channels == s.depth:
+        return Runs(1, 0, width * t.channels * item)
+    return Runs(width, pixel * item, t.channels * item)
+
+
+cdef inline bint is_far(const Pool *g, int64_t item) noexcept nogil:
+    """Whether rows have to be fetched ahead: large images take 1.4 to 2 times as long without, those in a cache 1.1 to 1.2 times as long with it."""
+    return g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) * item > NEAR
+
+
+cdef inline void fetch(const char *at, int64_t size, bint write) noexcept nogil:
+    """Fetches what is going to be read, or written."""
+    cdef int64_t i
+    for i in range(divide_up(size, LINE)):
+        if write:
+            prefetch_to_write(at + i * LINE)
+        else:
+            prefetch_soon(at + i * LINE)
+
+
+cdef inline void fetch_runs(const Runs *r, const char *at, bint write) noexcept nogil:
+    cdef int64_t i
+    for i in range(r.count):
+        fetch(at + i * r.step, r.size, write)

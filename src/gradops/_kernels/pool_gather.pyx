@@ -10,7 +10,7 @@ first, the sums of VL planes are turned to [column][plane], so that columns are 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
-from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
+from _cells cimport Cell, Cut, Pool, Runs, Strip, TILE, col_cells, cut, fetch, is_far, row_cells, runs, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger
 from _scratch cimport allocate_bytes, release
@@ -24,6 +24,7 @@ ctypedef fused total:                                   # what a storage type is
 
 cdef enum:
     INT32 = 4                                           # as in gradops._arrays.STORAGE
+    CHUNK = 256                                         # values that are added at a time
     PARALLEL = 32768                                    # values of x and y from which on 2 threads gain, on a Zen 4
 
 
@@ -35,6 +36,7 @@ cdef struct Gather:
     Cut cut                                             # of y
     int64_t pixel                                       # from pixel to pixel, in elements
     int64_t x_channel, y_channel                        # from channel to channel
+    bint ahead                                          # whether rows are fetched ahead
 
 
 cdef inline int64_t item_size(int storage, total like) noexcept nogil:
@@ -51,38 +53,49 @@ cdef inline total mean(total sum, double pixels) noexcept nogil:
         return sum / <total> pixels
 
 
-cdef inline void add(int storage, const char *src, int64_t n, bint first, total *wide, total *sums) noexcept nogil:
-    """sums[0:n] += src[0:n]"""
-    cdef const total *values = <const total *> src
-    cdef int64_t i
-    if total is float:
-        if storage < FLOAT32:
-            widen(storage, src, n, <real *> wide)
-            values = wide
-    for i in range(n):
-        sums[i] = values[i] if first else sums[i] + values[i]
+cdef inline void add(int storage, const char *src, int64_t n, bint first, int64_t ahead, total *wide, total *sums) noexcept nogil:
+    """sums[0:n] += src[0:n], or = where nothing has been summed yet. Fetches what lies `ahead` (bytes), unless that is 0, while it adds."""
+    cdef const total *values
+    cdef int64_t size = item_size(storage, <total> 0), done = 0, count, i
+    while done < n:
+        count = smaller(CHUNK, n - done)
+        if ahead:
+            fetch(src + ahead + done * size, count * size, False)
+        values = <const total *> (src + done * size)
+        if total is float:
+            if storage < FLOAT32:
+                widen(storage, src + done * size, count, <real *> wide)
+                values = wide
+        if first:
+            for i in range(count):
+                sums[done + i] = values[i]
+        else:
+            for i in range(count):
+                sums[done + i] += values[i]
+        done += count
 
 
 cdef inline void add_rows(
     const Gather *w, const Strip *t, int64_t r, int64_t x, int64_t width, total *wide, total *rows, total *sums
 ) noexcept nogil:
-    """sums[x', c] = the sum of input pixels (h, x + x', c) over the rows h of row cell r."""
+    """sums[x', c] = the sum of input pixels (h, x + x', c) over the rows h of row cell r. Fetches as many rows that follow."""
     cdef const Pool *g = w.g
     cdef Cell cell = row_cells(g)[r]
     cdef int64_t size = item_size(w.storage, <total> 0), row = g.cols * w.pixel * size, h, i
     cdef const char *src = w.x + (t.plane * g.rows * g.cols * w.cut.depth + (cell.start * g.cols + x) * w.pixel + t.channel * w.x_channel) * size
+    cdef int64_t ahead = cell.size * row if w.ahead else 0
     if w.x_channel != 1:
         for i in range(t.channels):
             for h in range(cell.size):
-                add(w.storage, src + h * row + i * w.x_channel * size, width, h == 0, wide, rows + i * width)
+                add(w.storage, src + h * row + i * w.x_channel * size, width, h == 0, ahead, wide, rows + i * width)
         turn(rows, width, t.channels, sums)
         return
     for h in range(cell.size):
         if t.channels == w.cut.depth:
-            add(w.storage, src + h * row, width * t.channels, h == 0, wide, sums)
+            add(w.storage, src + h * row, width * t.channels, h == 0, ahead, wide, sums)
         else:
             for i in range(width):
-                add(w.storage, src + h * row + i * w.pixel * size, t.channels, h == 0, wide, sums + i * t.channels)
+                add(w.storage, src + h * row + i * w.pixel * size, t.channels, h == 0, ahead, wide, sums + i * t.channels)
 
 
 cdef inline void turn(const total *rows, int64_t width, int64_t channels, total *sums) noexcept nogil:
@@ -136,14 +149,12 @@ cdef inline void gather_row(const Gather *w, const Strip *t, int64_t r, int64_t 
 cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *acc, total *line) noexcept nogil:
     """Writes a row of a strip of y, rounded once."""
     cdef const Pool *g = w.g
-    cdef int64_t size = item_size(w.storage, <total> 0), i, x, pieces = 1, step = 0, n = t.width * t.channels
+    cdef int64_t size = item_size(w.storage, <total> 0), n, i, x
     cdef char *dst = w.y + (t.plane * g.cell_rows * g.cell_cols * w.cut.depth + (r * g.cell_cols + t.x) * w.pixel + t.channel * w.y_channel) * size
     cdef const total *values = acc
-    if w.y_channel != 1:
-        pieces, step, n = t.channels, w.y_channel, t.width
-    elif t.channels != w.cut.depth:
-        pieces, step, n = t.width, w.pixel, t.channels
-    for i in range(pieces):
+    cdef Runs row = runs(&w.cut, t, t.width, w.pixel, w.y_channel, size)
+    n = row.size // size
+    for i in range(row.count):
         if w.y_channel != 1:
             values = line
             for x in range(n):
@@ -151,9 +162,9 @@ cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *
         else:
             values = acc + i * n
         if total is float:
-            narrow(w.storage, <const real *> values, n, dst + i * step * size)
+            narrow(w.storage, <const real *> values, n, dst + i * row.step)
         else:
-            memcpy(dst + i * step * size, values, n * size)
+            memcpy(dst + i * row.step, values, row.size)
 
 
 cdef void gather_rows(const Gather *w, int64_t index, total *scratch) noexcept nogil:
@@ -182,6 +193,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
     cdef void *scratch
+    w.ahead = is_far(g, 2 if w.storage < FLOAT32 else 4 if w.storage == FLOAT32 or w.storage == INT32 else 8)
     if g.depth == 1:                                    # planes are turned round, VL at a time
         w.cut = cut(1, g.planes, VL, g.cell_rows, g.cell_cols)
         w.pixel, w.x_channel, w.y_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols

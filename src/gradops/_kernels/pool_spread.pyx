@@ -11,7 +11,7 @@ summed into the second; likewise columns.
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
-from _cells cimport Cell, Cut, Pool, Strip, TILE, col_cells, cut, row_cells, strip, strips
+from _cells cimport Cell, Cut, Pool, Runs, Strip, TILE, col_cells, cut, fetch, fetch_runs, is_far, row_cells, runs, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
@@ -55,6 +55,7 @@ cdef struct Spread:
     int64_t *far                                        # the second cell, or the one that holds the sum of it and all that follow, or -1
     int64_t cells                                       # column cells of a strip, at most
     int64_t sums                                        # and sums of column cells
+    bint ahead                                          # whether rows are fetched ahead
 
 
 cdef struct Scratch:
@@ -146,17 +147,22 @@ cdef inline void scale(const double *src, int64_t step, int64_t n, double pixels
 
 
 cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add, double *wide, double *cells) noexcept nogil:
-    """cells[k, c] (+)= dy[r, k, c] / pixels(r, k) for the column cells k of `span`."""
+    """cells[k, c] (+)= dy[r, k, c] / pixels(r, k) for the column cells k of `span`. Fetches the next row of dy."""
     cdef const Pool *g = w.g
     cdef int64_t size = item_size(w.storage), count = span.last - span.first, k, c
     cdef double height = row_cells(g)[r].size
     cdef const char *src = w.dy + (t.plane * g.cell_rows * g.cell_cols * w.cut.depth + (r * g.cell_cols + span.first) * w.pixel + t.channel * w.dy_channel) * size
+    cdef const char *next = src + g.cell_cols * w.pixel * size
     if w.dy_channel == 1:
         for k in range(count):
+            if w.ahead:
+                fetch(next + k * w.pixel * size, t.channels * size, False)
             widen(w.storage, src + k * w.pixel * size, t.channels, wide)
             scale(wide, 1, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
         return
     for c in range(t.channels):
+        if w.ahead:
+            fetch(next + c * w.dy_channel * size, count * size, False)
         widen(w.storage, src + c * w.dy_channel * size, count, wide + c * count)
     for k in range(count):
         scale(wide + k, count, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
@@ -194,10 +200,13 @@ cdef const double *prepared(const Spread *w, const Strip *t, Span rows, Scratch 
     return row.cells
 
 
-cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, const double *below, int64_t ld, total *out) noexcept nogil:
-    """out[x ld + c] = the sum of the cells that cover it: near and far above, then near and far below; `above` may be NULL, or `below`."""
-    cdef int64_t x, c, n, f
+cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, const double *below, int64_t ld, const char *next, total *out) noexcept nogil:
+    """out[x ld + c] = the sum of the cells that cover it: near and far above, then near and far below; `above` may be NULL, or `below`.
+    Fetches the pixels of the `next` row, unless that is NULL: one by one, since memory takes longer with many at once."""
+    cdef int64_t x, c, n, f, pixel = w.pixel * item_size(w.storage), size = t.channels * item_size(w.storage)
     for x in range(t.width):
+        if next != NULL:
+            fetch(next + x * pixel, size, True)
         n, f = w.near[t.x + x] * t.channels, w.far[t.x + x] * t.channels
         if above == NULL:
             for c in range(t.channels):
@@ -238,16 +247,19 @@ cdef void store_floats(const Spread *w, const Strip *t, const real *values, real
             dst[c * w.dx_channel + i] = values[i * t.channels + c]
 
 
-cdef void compute_row(const Spread *w, const Strip *t, const double *above, const double *below, Scratch *s, char *dst) noexcept nogil:
+cdef void compute_row(const Spread *w, const Strip *t, const Runs *row, const double *above, const double *below, Scratch *s, const char *next, char *dst) noexcept nogil:
     """A row of a strip of dx."""
     cdef int64_t size = item_size(w.storage), x
+    if next != NULL and w.dx_channel != 1:
+        fetch_runs(row, next, True)
+        next = NULL
     if w.storage == FLOAT32 and w.dx_channel == 1:
-        sum_row(w, t, above, below, w.pixel, <float *> dst)
+        sum_row(w, t, above, below, w.pixel, next, <float *> dst)
     elif w.storage == FLOAT32:
-        sum_row(w, t, above, below, t.channels, <float *> s.values)
+        sum_row(w, t, above, below, t.channels, next, <float *> s.values)
         store_floats(w, t, <const real *> s.values, <real *> dst)
     else:
-        sum_row(w, t, above, below, t.channels, s.values)
+        sum_row(w, t, above, below, t.channels, next, s.values)
         if w.dx_channel != 1:
             store_planes(w, t, s.values, s.wide, dst)
         else:
@@ -255,35 +267,35 @@ cdef void compute_row(const Spread *w, const Strip *t, const double *above, cons
                 narrow(w.storage, s.values + x * t.channels, t.channels, dst + x * w.pixel * size)
 
 
-cdef void copy_row(const Spread *w, const Strip *t, const char *src, char *dst) noexcept nogil:
+cdef void copy_row(const Runs *row, const char *next, const char *src, char *dst) noexcept nogil:
     """A row of a strip of dx that equals another."""
-    cdef int64_t size = item_size(w.storage), pieces = t.channels, step = w.dx_channel, n = t.width, i
-    if w.dx_channel == 1 and t.channels == w.cut.depth:
-        pieces, n = 1, t.width * t.channels
-    elif w.dx_channel == 1:
-        pieces, step, n = t.width, w.pixel, t.channels
-    for i in range(pieces):
-        memcpy(dst + i * step * size, src + i * step * size, n * size)
+    cdef int64_t i
+    if next != NULL:
+        fetch_runs(row, next, True)
+    for i in range(row.count):
+        memcpy(dst + i * row.step, src + i * row.step, row.size)
 
 
 cdef void spread_strip(const void *work, int64_t index, void *slab) noexcept nogil:
-    """The rows of a strip of dx."""
+    """The rows of a strip of dx. Each is fetched, where that is far, while the one above it is written."""
     cdef const Spread *w = <const Spread *> work
     cdef Scratch *s = <Scratch *> slab
     cdef Strip t = strip(&w.cut, index)
-    cdef int64_t row = w.g.cols * w.pixel * item_size(w.storage), h
+    cdef int64_t size = item_size(w.storage), down = w.g.cols * w.pixel * size, h
+    cdef Runs row = runs(&w.cut, &t, t.width, w.pixel, w.dx_channel, size)
     cdef const double *above
     cdef const double *below
+    cdef const char *next
     cdef Span span
-    cdef char *dst = w.dx + (t.plane * w.g.rows * w.g.cols * w.cut.depth + t.x * w.pixel + t.channel * w.dx_channel) * item_size(w.storage)
+    cdef char *dst = w.dx + (t.plane * w.g.rows * w.g.cols * w.cut.depth + t.x * w.pixel + t.channel * w.dx_channel) * size
     for h in range(t.top, t.bottom):
-        span = w.row_spans[h]
+        span, next = w.row_spans[h], dst + (h + 1) * down if w.ahead else NULL
         if h > t.top and span.first == w.row_spans[h - 1].first and span.last == w.row_spans[h - 1].last:
-            copy_row(w, &t, dst + (h - 1) * row, dst + h * row)
+            copy_row(&row, next, dst + (h - 1) * down, dst + h * down)
             continue
         above = prepared(w, &t, Span(span.first, span.first + 1), s) if span.first < span.last else NULL
         below = prepared(w, &t, Span(span.first + 1, span.last), s) if span.first + 1 < span.last else NULL
-        compute_row(w, &t, above, below, s, dst + h * row)
+        compute_row(w, &t, &row, above, below, s, next, dst + h * down)
 
 
 cdef void cover(const Cell *cells, int64_t count, int64_t n, Span *spans) noexcept nogil:
@@ -303,6 +315,7 @@ cdef void plan(Spread *w) noexcept nogil:
     cdef const Pool *g = w.g
     cdef int64_t i, start, cells, sums = 0
     cdef Span span
+    w.ahead = is_far(g, item_size(w.storage))
     if g.depth == 1:
         w.cut = cut(1, g.planes, VL, g.rows, g.cols)
         w.pixel, w.dx_channel, w.dy_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols

@@ -14,7 +14,7 @@ from _cells cimport Cell, Cut, Pool, Runs, Strip, TILE, col_cells, cut, fetch, i
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger
 from _scratch cimport allocate_bytes, release
-from _storage cimport FLOAT32, FLOAT64, VL, real, transpose, widen, narrow
+from _storage cimport FLOAT32, FLOAT64, VL, real, narrow, narrow_block, widen, widen_block
 
 ctypedef fused total:                                   # what a storage type is summed in; unsigned, so that integers wrap
     float
@@ -99,16 +99,14 @@ cdef inline void add_rows(
 
 
 cdef inline void turn(const total *rows, int64_t width, int64_t channels, total *sums) noexcept nogil:
-    """sums[x channels + c] = rows[c width + x], floats in registers as far as blocks are whole."""
-    cdef int64_t x = 0, c, i
+    """sums[x channels + c] = rows[c width + x]"""
+    cdef int64_t x, c
     if total is float:
-        if channels == VL:
-            while x + VL <= width:
-                transpose(<const real *> rows + x, width, <real *> sums + x * VL, VL)
-                x += VL
-    for i in range(x, width):
+        widen_block(FLOAT32, <const char *> rows, 1, width, width, channels, <real *> sums, channels)
+        return
+    for x in range(width):
         for c in range(channels):
-            sums[i * channels + c] = rows[c * width + i]
+            sums[x * channels + c] = rows[c * width + x]
 
 
 cdef inline void add_cols(
@@ -154,6 +152,10 @@ cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *
     cdef const total *values = acc
     cdef Runs row = runs(&w.cut, t, t.width, w.pixel, w.y_channel, size)
     n = row.size // size
+    if total is float:
+        if w.y_channel != 1:
+            narrow_block(w.storage, <const real *> acc, t.channels, t.width, t.channels, dst, 1, w.y_channel)
+            return
     for i in range(row.count):
         if w.y_channel != 1:
             values = line

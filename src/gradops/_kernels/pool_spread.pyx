@@ -15,7 +15,7 @@ from _cells cimport Cell, Cut, Pool, Runs, Strip, TILE, col_cells, cut, fetch, f
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
-from _storage cimport real, transpose, VL, FLOAT16, FLOAT32, FLOAT64, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
+from _storage cimport real, VL, FLOAT16, FLOAT32, FLOAT64, narrow_block, widen_block, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
 
 cdef enum:
     INT32 = 4                                           # as in gradops._arrays.STORAGE
@@ -62,6 +62,7 @@ cdef struct Scratch:
     Row[2] rows
     double *wide                                        # cells of one row of dy as they are widened
     double *values                                      # a row of dx before it is rounded
+    float *floats                                       # the same in float32, or cells of a row of dy
 
 
 cdef inline int64_t item_size(int storage) noexcept nogil:
@@ -104,6 +105,12 @@ cdef inline float odd(double x) noexcept nogil:
     return <float> x
 
 
+cdef inline void cut_to_floats(const double *src, int64_t n, float *dst) noexcept nogil:
+    cdef int64_t i
+    for i in range(n):
+        dst[i] = odd(src[i])
+
+
 cdef inline void narrow(int storage, const double *src, int64_t n, char *dst) noexcept nogil:
     """dst[0:n] = src[0:n], rounded once; integers truncate towards zero and saturate."""
     cdef int64_t i, done = 0, count
@@ -122,8 +129,7 @@ cdef inline void narrow(int storage, const double *src, int64_t n, char *dst) no
     else:
         while done < n:
             count = smaller(CHUNK, n - done)
-            for i in range(count):
-                chunk[i] = odd(src[done + i])
+            cut_to_floats(src + done, count, chunk)
             if storage == FLOAT16:
                 narrow_float16s(chunk, count, <uint16_t *> dst + done)
             else:
@@ -131,7 +137,7 @@ cdef inline void narrow(int storage, const double *src, int64_t n, char *dst) no
             done += count
 
 
-cdef inline void scale(const double *src, int64_t step, int64_t n, double pixels, bint add, double *dst) noexcept nogil:
+cdef inline void scale(const total *src, int64_t step, int64_t n, double pixels, bint add, double *dst) noexcept nogil:
     """dst[i] (+)= src[i step] / pixels; a product where that is the same."""
     cdef int64_t i, whole = <int64_t> pixels
     cdef double factor = 1 / pixels
@@ -146,7 +152,7 @@ cdef inline void scale(const double *src, int64_t step, int64_t n, double pixels
             dst[i] = src[i * step] * factor
 
 
-cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add, double *wide, double *cells) noexcept nogil:
+cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add, Scratch *s, double *cells) noexcept nogil:
     """cells[k, c] (+)= dy[r, k, c] / pixels(r, k) for the column cells k of `span`. Fetches the next row of dy."""
     cdef const Pool *g = w.g
     cdef int64_t size = item_size(w.storage), count = span.last - span.first, k, c
@@ -157,15 +163,21 @@ cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add
         for k in range(count):
             if w.ahead:
                 fetch(next + k * w.pixel * size, t.channels * size, False)
-            widen(w.storage, src + k * w.pixel * size, t.channels, wide)
-            scale(wide, 1, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
+            widen(w.storage, src + k * w.pixel * size, t.channels, s.wide)
+            scale(s.wide, 1, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
         return
     for c in range(t.channels):
         if w.ahead:
             fetch(next + c * w.dy_channel * size, count * size, False)
-        widen(w.storage, src + c * w.dy_channel * size, count, wide + c * count)
+        if w.storage > FLOAT32:
+            widen(w.storage, src + c * w.dy_channel * size, count, s.wide + c * count)
+    if w.storage <= FLOAT32:
+        widen_block(w.storage, src, 1, w.dy_channel, count, t.channels, <real *> s.floats, t.channels)
+        for k in range(count):
+            scale(s.floats + k * t.channels, 1, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
+        return
     for k in range(count):
-        scale(wide + k, count, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
+        scale(s.wide + k, count, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
 
 
 cdef void add_far(const Spread *w, const Strip *t, double *cells) noexcept nogil:
@@ -193,7 +205,7 @@ cdef const double *prepared(const Spread *w, const Strip *t, Span rows, Scratch 
     if name < 0 or row.name != name:
         memset(row.cells - t.channels, 0, t.channels * sizeof(double))
         for r in range(rows.first, rows.last):
-            divide(w, t, r, cols, r > rows.first, s.wide, row.cells)
+            divide(w, t, r, cols, r > rows.first, s, row.cells)
         if w.sums:
             add_far(w, t, row.cells)
         row.name = name
@@ -235,18 +247,6 @@ cdef void store_planes(const Spread *w, const Strip *t, const double *values, do
         narrow(w.storage, line, t.width, dst + c * w.dx_channel * size)
 
 
-cdef void store_floats(const Spread *w, const Strip *t, const real *values, real *dst) noexcept nogil:
-    """dst[c dx_channel + x] = values[x channels + c], transposed in registers as far as blocks are whole."""
-    cdef int64_t x = 0, c, i
-    if t.channels == VL:
-        while x + VL <= t.width:
-            transpose(values + x * VL, VL, dst + x, w.dx_channel)
-            x += VL
-    for c in range(t.channels):
-        for i in range(x, t.width):
-            dst[c * w.dx_channel + i] = values[i * t.channels + c]
-
-
 cdef void compute_row(const Spread *w, const Strip *t, const Runs *row, const double *above, const double *below, Scratch *s, const char *next, char *dst) noexcept nogil:
     """A row of a strip of dx."""
     cdef int64_t size = item_size(w.storage), x
@@ -256,11 +256,14 @@ cdef void compute_row(const Spread *w, const Strip *t, const Runs *row, const do
     if w.storage == FLOAT32 and w.dx_channel == 1:
         sum_row(w, t, above, below, w.pixel, next, <float *> dst)
     elif w.storage == FLOAT32:
-        sum_row(w, t, above, below, t.channels, next, <float *> s.values)
-        store_floats(w, t, <const real *> s.values, <real *> dst)
+        sum_row(w, t, above, below, t.channels, next, s.floats)
+        narrow_block(FLOAT32, <const real *> s.floats, t.channels, t.width, t.channels, dst, 1, w.dx_channel)
     else:
         sum_row(w, t, above, below, t.channels, next, s.values)
-        if w.dx_channel != 1:
+        if w.dx_channel != 1 and w.storage < FLOAT32:
+            cut_to_floats(s.values, t.width * t.channels, s.floats)
+            narrow_block(w.storage, <const real *> s.floats, t.channels, t.width, t.channels, dst, 1, w.dx_channel)
+        elif w.dx_channel != 1:
             store_planes(w, t, s.values, s.wide, dst)
         else:
             for x in range(t.width):
@@ -349,7 +352,7 @@ cdef int64_t row_size(const Spread *w) noexcept nogil:
 
 cdef int64_t scratch_size(const Spread *w) noexcept nogil:
     """Doubles of one thread's buffers."""
-    return 2 * row_size(w) + larger(w.cells * w.cut.channels, w.cut.width) + TILE + 8
+    return 2 * row_size(w) + larger(w.cells * w.cut.channels, w.cut.width) + TILE + larger(w.cells * w.cut.channels, TILE) // 2 + 16
 
 
 cdef void place(const Spread *w, int threads, double *slab, Scratch *scratch) noexcept nogil:
@@ -359,7 +362,8 @@ cdef void place(const Spread *w, int threads, double *slab, Scratch *scratch) no
         scratch[t].rows[0] = Row(-1, slab + w.cut.channels)
         scratch[t].rows[1] = Row(-1, slab + row_size(w) + w.cut.channels)
         scratch[t].values = slab + 2 * row_size(w)
-        scratch[t].wide = scratch[t].values + TILE
+        scratch[t].floats = <float *> (scratch[t].values + TILE)
+        scratch[t].wide = scratch[t].values + TILE + divide_up(larger(w.cells * w.cut.channels, TILE), 16) * 8
         slab += scratch_size(w)
 
 

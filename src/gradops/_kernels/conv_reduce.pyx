@@ -3,8 +3,8 @@
 
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
 the partials are added in order. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie. Where channels are
-contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the other is turned;
-if that is the patches, what is summed is dw turned.
+contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the other is turned.
+What is summed is dw turned where patches have the fewer columns then, or where dy, if its channels are contiguous, has few.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
@@ -64,7 +64,14 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
         else:
             break
     w.channel_blocks = divide_up(g.dst_channels, w.channels)
-    w.turned = g.src_c != 1 and g.dst_channels > w.slots and whole(g)
+    w.turned = whole(g) and (g.dst_channels > w.slots if g.src_c != 1 else few_channels(w))
+
+
+cdef bint few_channels(const Reduce *w) noexcept nogil:
+    """Whether dy fills so little of its vectors that patches had better be the vectors, unless they are read where they lie: of 5x5 taps, 1 to 4
+    channels take 0.4 of the time, 8 take 0.6, 16 take 0.8 (float32, Zen 5)."""
+    cdef Patches p = patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
+    return w.g.dst_channels <= VL and w.slots > VL and not by_lines(&p) and not src_in_rows(&p)
 
 
 cdef bint whole(const Problem *g) noexcept nogil:
@@ -104,13 +111,13 @@ cdef struct Panel:                                      # what a thread works on
 
 
 cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots) noexcept nogil:
-    """Patches as [pixel][slot]."""
+    """Patches as [pixel][slot], whose panels lie beside each other."""
     cdef Rows rows = rows_of(p.src, w.g.src_x, item_size(w.storage), first, slot, src_in_rows(p))
     rows.in_place = usable(w, &rows)
     if rows.in_place:
         rows.at, rows.ld = <const real *> rows.lies, w.g.src_x
     else:
-        rows.at, rows.ld = b.patch, LD
+        rows.at, rows.ld, rows.panel = b.patch, LD, NR
         pack_pixels(p, first, depth, slot, slots, b.patch, LD)
         pair_rows(b.patch, depth, slots, LD)
     return rows
@@ -142,9 +149,9 @@ cdef bint usable(const Reduce *w, const Rows *rows) noexcept nogil:
     return rows.lies != NULL and w.storage == REAL_STORAGE and MR > 6
 
 
-cdef void multiply_rows(int64_t slots, int64_t channels, int64_t depth, const real *x, int64_t ldx, const Rows *dy, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
-    """c (+)= x' dy, fetching what is needed next."""
-    gemm_block(True, slots, channels, divide_up(depth, PAIR), x, ldx, dy.at, dy.ld, dy.panel, c, LD, accumulate, READS, one, two)
+cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const Rows *b, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
+    """c[m, n] (+)= a' b, fetching what is needed next."""
+    gemm_block(True, m, n, divide_up(depth, PAIR), a, lda, b.at, b.ld, b.panel, c, LD, accumulate, READS, one, two)
 
 
 cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
@@ -152,6 +159,16 @@ cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more,
     if rows.lies == NULL or not more:
         return stream(c, 0, 0, 1)
     return stream(rows.lies + depth * rows.row, LINE, rows.row * PAIR, divide_up(width, LINE))
+
+
+cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, real *c, bint accumulate, bint more) noexcept nogil:
+    """c (+)= x' dy or, turned, dy' x. Fetches the pixels after these, if there are more."""
+    cdef Rows x = patch_rows(w, p, b, first, depth, slot, slots), dy = dy_rows(w, p, b, first, depth)
+    cdef Stream next_x = next_rows(&x, slots * item_size(w.storage), depth, more, c), next_dy = next_rows(&dy, b.channels * item_size(w.storage), depth, more, c)
+    if w.turned:
+        multiply_rows(b.channels, slots, depth, dy.at, dy.ld, &x, c, accumulate, next_x, next_dy)
+    else:
+        multiply_rows(slots, b.channels, depth, x.at, x.ld, &dy, c, accumulate, next_x, next_dy)
 
 
 cdef Rows planes_of(const char *array, int64_t image_step, int64_t size, int64_t plane, int64_t first, int64_t channel, bint in_planes) noexcept nogil:
@@ -320,19 +337,13 @@ cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, cons
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, at most DEPTH at a time."""
     cdef int64_t first = part(pixels(p), b.span, w.dw.spans), end = part(pixels(p), b.span + 1, w.dw.spans), depth
-    cdef bint more
-    cdef Rows x, dy
     if by_lines(p):
         reduce_lines(w, p, b, pair_slot, slots, c, accumulate)
         return
     while first < end:
         depth = smaller(plane_part(w, first) if w.g.src_c != 1 and planes(w, p) else DEPTH, end - first)
         if w.g.src_c == 1:
-            x = patch_rows(w, p, b, first, depth, pair_slot, slots)
-            dy = dy_rows(w, p, b, first, depth)
-            more = first + depth < end
-            multiply_rows(slots, b.channels, depth, x.at, x.ld, &dy, c, accumulate,
-                          next_rows(&x, slots * item_size(w.storage), depth, more, c), next_rows(&dy, b.channels * item_size(w.storage), depth, more, c))
+            multiply_pixels(w, p, b, first, depth, pair_slot, slots, c, accumulate, first + depth < end)
         else:
             multiply_planes(w, p, b, first, depth, pair_slot, slots, c, accumulate, first + depth < end)
         first += depth

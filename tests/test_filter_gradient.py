@@ -29,6 +29,8 @@ PROBLEMS = [
     Problem(n=2, h=33, w=31, c=5, k=300, r=3, s=3, padding="SAME"),
     Problem(n=2, h=33, w=32, c=31, k=3, r=3, s=3, padding="SAME"),  # few channels, several spans and blocks of slots
     Problem(n=2, h=12, w=11, c=26, k=12, r=2, s=3, groups=2, padding="SAME"),
+    Problem(n=2, h=15, w=19, c=20, k=25, r=3, s=3, groups=5, padding="SAME"),  # windows of groups, few channels
+    Problem(n=2, h=15, w=19, c=2, k=140, r=3, s=2, groups=2, padding="SAME"),  # and more outputs than a stencil takes
     Problem(n=3, h=12, w=11, c=300, k=40, r=1, s=1),
     Problem(n=3, h=12, w=11, c=40, k=300, r=1, s=1),
     Problem(n=2, h=25, w=24, c=60, k=84, r=2, s=3, dilations=(2, 1), groups=3, padding=(1, 2, 0, 3)),

@@ -14,7 +14,7 @@ from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport READS, Stream, stream, gemm_block
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_line, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_rows, prefetch_soon
 
@@ -64,14 +64,18 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
         else:
             break
     w.channel_blocks = divide_up(g.dst_channels, w.channels)
-    w.turned = whole(g) and (g.dst_channels > w.slots if g.src_c != 1 else few_channels(w))
+    w.turned = whole(g) and is_turned(w)
 
 
-cdef bint few_channels(const Reduce *w) noexcept nogil:
-    """Whether dy fills so little of its vectors that patches had better be the vectors, unless they are read where they lie: of 5x5 taps, 1 to 4
-    channels take 0.4 of the time, 8 take 0.6, 16 take 0.8 (float32, Zen 5)."""
+cdef bint is_turned(const Reduce *w) noexcept nogil:
+    """Whether dw is summed as [k][slot]. Channels last: where dy fills so little of its vectors that patches had better be the vectors, unless they are
+    read where they lie: of 5x5 taps, 1 to 4 channels take 0.4 of the time, 8 take 0.6, 16 take 0.8 (float32, Zen 5). Channels first: where dy has more columns."""
     cdef Patches p = patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
-    return w.g.dst_channels <= VL and w.slots > VL and not by_lines(&p) and not src_in_rows(&p)
+    if by_lines(&p):
+        return False
+    if w.g.src_c != 1:
+        return w.g.dst_channels > w.slots
+    return w.g.dst_channels <= VL and w.slots > VL and not src_in_rows(&p)
 
 
 cdef bint whole(const Problem *g) noexcept nogil:
@@ -285,20 +289,27 @@ cdef int64_t line_size(const Patches *p, int64_t depth) noexcept nogil:
 
 
 cdef bint by_lines(const Patches *p) noexcept nogil:
-    """Whether windows of a row of pixels are read from one line: where they are narrow and the row is long."""
+    """Whether windows of a row of pixels are read from one line: where they are narrow and the row is long, and no channels have to be put side by
+    side: dy would be transposed for them, which takes longer than to copy patches."""
     cdef int64_t width = p.col.taps * p.g.src_channels
-    return p.runs and PAIR == 1 and width <= WIDEST_WINDOW and p.col.count >= SHORTEST_ROW and not src_in_rows(p) and p.row.taps * line_size(p, smaller(p.col.count, DEPTH)) <= DEPTH * LD
+    if p.col.src_unit * p.col.tap_step != 1 or (p.g.src_c != 1 and p.g.src_channels > 1):
+        return False
+    return PAIR == 1 and width <= WIDEST_WINDOW and p.col.count >= SHORTEST_ROW and not src_in_rows(p) and p.row.taps * line_size(p, smaller(p.col.count, DEPTH)) <= DEPTH * LD
 
 
 cdef void pack_lines(const Patches *p, const Pixel *at, int64_t depth, real *lines) noexcept nogil:
-    """The lines of all filter rows, one after the other."""
+    """The lines of all filter rows, one after the other, [column][channel]."""
     cdef const Problem *g = p.g
-    cdef int64_t size = line_size(p, depth), i, y
+    cdef int64_t cs = g.src_channels, size = line_size(p, depth), x = src_index(p.col, at.v, 0), i, y
+    cdef const char *image = p.src + at.n * g.src_n * item_size(p.storage)
     for i in range(p.row.taps):
         y = src_index(p.row, at.u, i)
-        if 0 <= y < g.src_rows:
-            pack_run(p, p.src + (at.n * g.src_n + y * g.src_y) * item_size(p.storage), src_index(p.col, at.v, 0) * g.src_channels, size,
-                     g.src_cols * g.src_channels, lines + i * size)
+        if not 0 <= y < g.src_rows:
+            continue
+        if p.runs or (cs == 1 and g.src_x == 1):
+            pack_run(p, image + y * g.src_y * item_size(p.storage), x * cs, size, g.src_cols * cs, lines + i * size)
+        else:
+            pack_line(g, p.storage, image, y, x, 1, size // cs, cs, False, lines + i * size, cs)
 
 
 cdef void reduce_lines(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:

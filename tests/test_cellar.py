@@ -352,7 +352,7 @@ def test_rounding_up(probe, storage):
 @pytest.mark.parametrize("packed", [False, True], ids=["wide", "packed"])
 def test_product_of_blocks_is_exact_and_stays_inside(probe, storage, by_column, packed):
     most_rows, most_cols = 2 * probe.SIZES["MR"] + 1, 2 * probe.SIZES["NR"] + 1
-    for depth, cols in product((1, 2, probe.SIZES["KC"]), range(1, most_cols + 1)):
+    for depth, cols in product((0, 1, 2, probe.SIZES["KC"]), range(1, most_cols + 1)):
         a, b = integers((most_rows, depth), storage), integers((depth, cols), storage, seed=1)
         b = np.pad(b, ((0, 0), (0, -cols % probe.SIZES["NR"])))
         a_panel = leading(a.T if by_column else a, probe.SIZES["LD"])

@@ -4,8 +4,8 @@
 Depths and distances along the sum count what `multiply_add` multiplies at once, numbers or pairs of them.
 """
 from libc.stdint cimport int64_t
-from _problem cimport part, smaller
-from _storage cimport real, vec, VL, NV, NR, MR, LINE, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write
+from _problem cimport divide_up, part, smaller
+from _storage cimport real, vec, VL, NV, NR, MR, LINE, clear, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
@@ -101,6 +101,10 @@ cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth,
     cdef int64_t tiles = (m + MR - 1) // MR, j, t, i, left
     cdef Stream first = one, second = two
     cdef int rows
+    if depth == 0:
+        for i in range(0 if accumulate else m):
+            clear(c + i * ldc, divide_up(n, VL) * VL)
+        return
     for j in range((n + NR - 1) // NR):
         left = n - j * NR
         for t in range(tiles):

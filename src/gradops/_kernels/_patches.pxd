@@ -20,7 +20,7 @@ cdef inline Patches patches(const Problem *g, const Lane *row, const Lane *col, 
     cdef Patches p
     p.g, p.row, p.col, p.storage = g, row, col, storage
     p.src = src + group * g.src_channels * g.src_c * item_size(storage)
-    p.runs = g.src_c == 1 and g.src_x == g.src_channels and col.src_unit * col.tap_step == 1
+    p.runs = (g.src_c == 1 or g.src_channels == 1) and g.src_x == g.src_channels and col.src_unit * col.tap_step == 1
     return p
 
 

@@ -306,7 +306,7 @@ cdef void pack_lines(const Patches *p, const Pixel *at, int64_t depth, real *lin
         y = src_index(p.row, at.u, i)
         if not 0 <= y < g.src_rows:
             continue
-        if p.runs or (cs == 1 and g.src_x == 1):
+        if p.runs:
             pack_run(p, image + y * g.src_y * item_size(p.storage), x * cs, size, g.src_cols * cs, lines + i * size)
         else:
             pack_line(g, p.storage, image, y, x, 1, size // cs, cs, False, lines + i * size, cs)

@@ -62,7 +62,9 @@ cdef struct Tile:                                       # a strip of a channel
 cdef inline void planes_ukr(int taps, int wide, int step, const Tile *s, int64_t tap, real *sums) noexcept nogil:
     """sums[i][j] += sum_(r, q) x[r step + i][tap + j of q] dy[r][q] for i < taps, j < wide and all rows and columns of a strip.
 
-    *Assumes:* taps, wide and step are compile-time constants of the caller.
+    Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
+
+    *Assumes:* taps, wide and step are compile-time constants of the caller; a strip has rows and vectors.
     """
     cdef vec[SUMS] acc
     cdef vec[TAPS] d

@@ -6,7 +6,12 @@ round: then planes are channels of one image, a plane apart, and vectors are ful
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport LINE, prefetch_soon, prefetch_to_write
+from _storage cimport FLOAT32, fetch_lines
+
+
+cdef enum:
+    INT32 = 4                                           # as in gradops._arrays.STORAGE
+    INT64 = 5
 
 
 cdef struct Pool:
@@ -99,17 +104,5 @@ cdef inline bint is_far(const Pool *g, int64_t item) noexcept nogil:
     return g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) * item > NEAR
 
 
-cdef inline void fetch(const char *at, int64_t size, bint write) noexcept nogil:
-    """Fetches what is going to be read, or written."""
-    cdef int64_t i
-    for i in range(divide_up(size, LINE)):
-        if write:
-            prefetch_to_write(at + i * LINE)
-        else:
-            prefetch_soon(at + i * LINE)
-
-
-cdef inline void fetch_runs(const Runs *r, const char *at, bint write) noexcept nogil:
-    cdef int64_t i
-    for i in range(r.count):
-        fetch(at + i * r.step, r.size, write)
+cdef inline int64_t item_size(int storage) noexcept nogil:
+    return 2 if storage < FLOAT32 else 4 if storage == FLOAT32 or storage == INT32 else 8

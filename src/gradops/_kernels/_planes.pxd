@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, is_far, larger, smaller
 from _ring cimport hull
 from _scratch cimport padded
-from _storage cimport real, BFLOAT16, FLOAT16, LINE, REAL_STORAGE, VL, clear, copy, copy_even, item_size, lane_mask, prefetch_soon, widen
+from _storage cimport real, BFLOAT16, FLOAT16, REAL_STORAGE, VL, clear, copy, copy_even, fetch_lines, item_size, lane_mask, widen
 
 cdef enum:
     TAPS = 7                                            # rows of taps, at most (MOST_PLANE_ROWS of gradops._algorithms)
@@ -151,10 +151,9 @@ cdef inline void part_columns(const real *src, int64_t step, int64_t rows, int64
 
 cdef inline void fetch(const Problem *g, int storage, const char *at, int64_t count) noexcept nogil:
     """The numbers that follow so many, if that is far."""
-    cdef int64_t bytes = count * item_size(storage), i
+    cdef int64_t bytes = count * item_size(storage)
     if is_far(g, item_size(storage)):
-        for i in range(divide_up(bytes, LINE)):
-            prefetch_soon(at + bytes + i * LINE)
+        fetch_lines(at + bytes, bytes, False)
 
 
 cdef inline View view(const Problem *g, int storage, const Reader *w, const char *src, int64_t plane, int64_t t, int64_t rows, const real *masks, real *scratch) noexcept nogil:

@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Storage dtypes: the one place that knows them. `widen` reads any of them into `real`, `narrow` rounds once on the way out."""
 from libc.stdint cimport int64_t, uint16_t
-from _problem cimport smaller
+from _problem cimport divide_up, smaller
 
 
 cdef extern from "kernels.h" nogil:
@@ -47,6 +47,16 @@ cdef enum Storage:                                      # as in gradops._arrays.
 
 cdef inline int64_t item_size(int storage) noexcept nogil:
     return 2 if storage < FLOAT32 else 4 if storage == FLOAT32 else 8
+
+
+cdef inline void fetch_lines(const char *at, int64_t size, bint write) noexcept nogil:
+    """Fetches the cache lines of so many bytes, which are going to be read, or written. `write` is a compile-time constant of the caller."""
+    cdef int64_t i
+    for i in range(divide_up(size, LINE)):
+        if write:
+            prefetch_to_write(at + i * LINE)
+        else:
+            prefetch_soon(at + i * LINE)
 
 
 cdef inline void widen(int storage, const char *src, int64_t n, real *dst) noexcept nogil:

@@ -10,11 +10,11 @@ first, the sums of VL planes are turned to [column][plane], so that columns are 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
-from _cells cimport Cell, Cut, Pool, Runs, Strip, TILE, col_cells, cut, fetch, is_far, row_cells, runs, strip, strips
+from _cells cimport Cell, Cut, Pool, Runs, Strip, INT32, TILE, col_cells, cut, is_far, item_size, row_cells, runs, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger
 from _scratch cimport allocate_bytes, release
-from _storage cimport FLOAT32, FLOAT64, VL, real, narrow, narrow_block, widen, widen_block
+from _storage cimport FLOAT32, FLOAT64, VL, real, fetch_lines, narrow, narrow_block, widen, widen_block
 
 ctypedef fused total:                                   # what a storage type is summed in; unsigned, so that integers wrap
     float
@@ -23,7 +23,6 @@ ctypedef fused total:                                   # what a storage type is
     uint64_t
 
 cdef enum:
-    INT32 = 4                                           # as in gradops._arrays.STORAGE
     CHUNK = 256                                         # values that are added at a time
     PARALLEL = 32768                                    # values of x and y from which on 2 threads gain, on a Zen 4
 
@@ -39,10 +38,6 @@ cdef struct Gather:
     bint ahead                                          # whether rows are fetched ahead
 
 
-cdef inline int64_t item_size(int storage, total like) noexcept nogil:
-    return 2 if storage < FLOAT32 else sizeof(total)
-
-
 cdef inline total mean(total sum, double pixels) noexcept nogil:
     """Integers divide towards zero: exactly in double for 32 bits, whose quotients are never that close to the next integer."""
     if total is uint32_t:
@@ -56,11 +51,11 @@ cdef inline total mean(total sum, double pixels) noexcept nogil:
 cdef inline void add(int storage, const char *src, int64_t n, bint first, int64_t ahead, total *wide, total *sums) noexcept nogil:
     """sums[0:n] += src[0:n], or = where nothing has been summed yet. Fetches what lies `ahead` (bytes), unless that is 0, while it adds."""
     cdef const total *values
-    cdef int64_t size = item_size(storage, <total> 0), done = 0, count, i
+    cdef int64_t size = item_size(storage), done = 0, count, i
     while done < n:
         count = smaller(CHUNK, n - done)
         if ahead:
-            fetch(src + ahead + done * size, count * size, False)
+            fetch_lines(src + ahead + done * size, count * size, False)
         values = <const total *> (src + done * size)
         if total is float:
             if storage < FLOAT32:
@@ -81,7 +76,7 @@ cdef inline void add_rows(
     """sums[x', c] = the sum of input pixels (h, x + x', c) over the rows h of row cell r. Fetches as many rows that follow."""
     cdef const Pool *g = w.g
     cdef Cell cell = row_cells(g)[r]
-    cdef int64_t size = item_size(w.storage, <total> 0), row = g.cols * w.pixel * size, h, i
+    cdef int64_t size = item_size(w.storage), row = g.cols * w.pixel * size, h, i
     cdef const char *src = w.x + (t.plane * g.rows * g.cols * w.cut.depth + (cell.start * g.cols + x) * w.pixel + t.channel * w.x_channel) * size
     cdef int64_t ahead = cell.size * row if w.ahead else 0
     if w.x_channel != 1:
@@ -144,29 +139,26 @@ cdef inline void gather_row(const Gather *w, const Strip *t, int64_t r, int64_t 
     average(cells, t.width, channels, row_cells(g)[r].size, acc)
 
 
-cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *acc, total *line) noexcept nogil:
+cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *acc) noexcept nogil:
     """Writes a row of a strip of y, rounded once."""
     cdef const Pool *g = w.g
-    cdef int64_t size = item_size(w.storage, <total> 0), n, i, x
+    cdef int64_t size = item_size(w.storage), n, i, x
     cdef char *dst = w.y + (t.plane * g.cell_rows * g.cell_cols * w.cut.depth + (r * g.cell_cols + t.x) * w.pixel + t.channel * w.y_channel) * size
-    cdef const total *values = acc
     cdef Runs row = runs(&w.cut, t, t.width, w.pixel, w.y_channel, size)
-    n = row.size // size
-    if total is float:
-        if w.y_channel != 1:
-            narrow_block(w.storage, <const real *> acc, t.channels, t.width, t.channels, dst, 1, w.y_channel)
-            return
-    for i in range(row.count):
-        if w.y_channel != 1:
-            values = line
-            for x in range(n):
-                line[x] = acc[x * t.channels + i]
-        else:
-            values = acc + i * n
+    if w.y_channel != 1:
         if total is float:
-            narrow(w.storage, <const real *> values, n, dst + i * row.step)
+            narrow_block(w.storage, <const real *> acc, t.channels, t.width, t.channels, dst, 1, w.y_channel)
         else:
-            memcpy(dst + i * row.step, values, row.size)
+            for i in range(t.channels):
+                for x in range(t.width):
+                    (<total *> dst)[i * w.y_channel + x] = acc[x * t.channels + i]
+        return
+    n = row.size // size
+    for i in range(row.count):
+        if total is float:
+            narrow(w.storage, <const real *> (acc + i * n), n, dst + i * row.step)
+        else:
+            memcpy(dst + i * row.step, acc + i * n, row.size)
 
 
 cdef void gather_rows(const Gather *w, int64_t index, total *scratch) noexcept nogil:
@@ -175,7 +167,7 @@ cdef void gather_rows(const Gather *w, int64_t index, total *scratch) noexcept n
     cdef int64_t r
     for r in range(t.top, t.bottom):
         gather_row(w, &t, r, t.channels, scratch)
-        store(w, &t, r, scratch, scratch + TILE)
+        store(w, &t, r, scratch)
 
 
 cdef void gather_strip(const void *work, int64_t index, void *scratch) noexcept nogil:
@@ -195,7 +187,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
     cdef void *scratch
-    w.ahead = is_far(g, 2 if w.storage < FLOAT32 else 4 if w.storage == FLOAT32 or w.storage == INT32 else 8)
+    w.ahead = is_far(g, item_size(w.storage))
     if g.depth == 1:                                    # planes are turned round, VL at a time
         w.cut = cut(1, g.planes, VL, g.cell_rows, g.cell_cols)
         w.pixel, w.x_channel, w.y_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols

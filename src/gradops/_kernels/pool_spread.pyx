@@ -11,15 +11,13 @@ summed into the second; likewise columns.
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
-from _cells cimport Cell, Cut, Pool, Runs, Strip, TILE, col_cells, cut, fetch, fetch_runs, is_far, row_cells, runs, strip, strips
+from _cells cimport Cell, Cut, Pool, Runs, Strip, INT32, INT64, TILE, col_cells, cut, is_far, item_size, row_cells, runs, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
-from _storage cimport real, VL, FLOAT16, FLOAT32, FLOAT64, narrow_block, widen_block, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
+from _storage cimport real, VL, FLOAT16, FLOAT32, FLOAT64, fetch_lines, narrow_block, widen_block, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
 
 cdef enum:
-    INT32 = 4                                           # as in gradops._arrays.STORAGE
-    INT64 = 5
     CHUNK = 256                                         # values rounded at a time on their way to 16 bits
     PARALLEL = 16384                                    # values of dx and dy from which on 2 threads gain, on a Zen 4
 
@@ -65,10 +63,6 @@ cdef struct Scratch:
     float *floats                                       # the same in float32, or cells of a row of dy
 
 
-cdef inline int64_t item_size(int storage) noexcept nogil:
-    return 2 if storage < FLOAT32 else 4 if storage == FLOAT32 or storage == INT32 else 8
-
-
 cdef inline void widen(int storage, const char *src, int64_t n, double *dst) noexcept nogil:
     """dst[0:n] = src[0:n]; exact, but for int64 beyond 2^53."""
     cdef int64_t i, done = 0, count
@@ -106,6 +100,7 @@ cdef inline float odd(double x) noexcept nogil:
 
 
 cdef inline void cut_to_floats(const double *src, int64_t n, float *dst) noexcept nogil:
+    """dst[0:n] = src[0:n] as `odd` leaves them."""
     cdef int64_t i
     for i in range(n):
         dst[i] = odd(src[i])
@@ -162,13 +157,13 @@ cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add
     if w.dy_channel == 1:
         for k in range(count):
             if w.ahead:
-                fetch(next + k * w.pixel * size, t.channels * size, False)
+                fetch_lines(next + k * w.pixel * size, t.channels * size, False)
             widen(w.storage, src + k * w.pixel * size, t.channels, s.wide)
             scale(s.wide, 1, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
         return
     for c in range(t.channels):
         if w.ahead:
-            fetch(next + c * w.dy_channel * size, count * size, False)
+            fetch_lines(next + c * w.dy_channel * size, count * size, False)
         if w.storage > FLOAT32:
             widen(w.storage, src + c * w.dy_channel * size, count, s.wide + c * count)
     if w.storage <= FLOAT32:
@@ -218,7 +213,7 @@ cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, c
     cdef int64_t x, c, n, f, pixel = w.pixel * item_size(w.storage), size = t.channels * item_size(w.storage)
     for x in range(t.width):
         if next != NULL:
-            fetch(next + x * pixel, size, True)
+            fetch_lines(next + x * pixel, size, True)
         n, f = w.near[t.x + x] * t.channels, w.far[t.x + x] * t.channels
         if above == NULL:
             for c in range(t.channels):
@@ -247,34 +242,41 @@ cdef void store_planes(const Spread *w, const Strip *t, const double *values, do
         narrow(w.storage, line, t.width, dst + c * w.dx_channel * size)
 
 
-cdef void compute_row(const Spread *w, const Strip *t, const Runs *row, const double *above, const double *below, Scratch *s, const char *next, char *dst) noexcept nogil:
-    """A row of a strip of dx."""
-    cdef int64_t size = item_size(w.storage), x
-    if next != NULL and w.dx_channel != 1:
-        fetch_runs(row, next, True)
-        next = NULL
-    if w.storage == FLOAT32 and w.dx_channel == 1:
-        sum_row(w, t, above, below, w.pixel, next, <float *> dst)
-    elif w.storage == FLOAT32:
-        sum_row(w, t, above, below, t.channels, next, s.floats)
-        narrow_block(FLOAT32, <const real *> s.floats, t.channels, t.width, t.channels, dst, 1, w.dx_channel)
+cdef void compute_planes(const Spread *w, const Strip *t, const double *above, const double *below, Scratch *s, char *dst) noexcept nogil:
+    """A row of a strip of dx whose channels are planes."""
+    if w.storage > FLOAT32:
+        sum_row(w, t, above, below, t.channels, NULL, s.values)
+        store_planes(w, t, s.values, s.wide, dst)
+        return
+    if w.storage == FLOAT32:
+        sum_row(w, t, above, below, t.channels, NULL, s.floats)
     else:
-        sum_row(w, t, above, below, t.channels, next, s.values)
-        if w.dx_channel != 1 and w.storage < FLOAT32:
-            cut_to_floats(s.values, t.width * t.channels, s.floats)
-            narrow_block(w.storage, <const real *> s.floats, t.channels, t.width, t.channels, dst, 1, w.dx_channel)
-        elif w.dx_channel != 1:
-            store_planes(w, t, s.values, s.wide, dst)
-        else:
-            for x in range(t.width):
-                narrow(w.storage, s.values + x * t.channels, t.channels, dst + x * w.pixel * size)
+        sum_row(w, t, above, below, t.channels, NULL, s.values)
+        cut_to_floats(s.values, t.width * t.channels, s.floats)
+    narrow_block(w.storage, <const real *> s.floats, t.channels, t.width, t.channels, dst, 1, w.dx_channel)
 
 
-cdef void copy_row(const Runs *row, const char *next, const char *src, char *dst) noexcept nogil:
+cdef void compute_pixels(const Spread *w, const Strip *t, const double *above, const double *below, Scratch *s, const char *next, char *dst) noexcept nogil:
+    """A row of a strip of dx whose channels are contiguous."""
+    cdef int64_t pixel = w.pixel * item_size(w.storage), x
+    if w.storage == FLOAT32:
+        sum_row(w, t, above, below, w.pixel, next, <float *> dst)
+        return
+    sum_row(w, t, above, below, t.channels, next, s.values)
+    for x in range(t.width):
+        narrow(w.storage, s.values + x * t.channels, t.channels, dst + x * pixel)
+
+
+cdef void fetch_row(const Runs *row, const char *dst) noexcept nogil:
+    """Fetches a row that is going to be written."""
+    cdef int64_t i
+    for i in range(row.count):
+        fetch_lines(dst + i * row.step, row.size, True)
+
+
+cdef void copy_row(const Runs *row, const char *src, char *dst) noexcept nogil:
     """A row of a strip of dx that equals another."""
     cdef int64_t i
-    if next != NULL:
-        fetch_runs(row, next, True)
     for i in range(row.count):
         memcpy(dst + i * row.step, src + i * row.step, row.size)
 
@@ -290,15 +292,22 @@ cdef void spread_strip(const void *work, int64_t index, void *slab) noexcept nog
     cdef const double *below
     cdef const char *next
     cdef Span span
+    cdef bint equal
     cdef char *dst = w.dx + (t.plane * w.g.rows * w.g.cols * w.cut.depth + t.x * w.pixel + t.channel * w.dx_channel) * size
     for h in range(t.top, t.bottom):
         span, next = w.row_spans[h], dst + (h + 1) * down if w.ahead else NULL
-        if h > t.top and span.first == w.row_spans[h - 1].first and span.last == w.row_spans[h - 1].last:
-            copy_row(&row, next, dst + (h - 1) * down, dst + h * down)
+        equal = h > t.top and span.first == w.row_spans[h - 1].first and span.last == w.row_spans[h - 1].last
+        if next != NULL and (equal or w.dx_channel != 1):
+            fetch_row(&row, next)
+        if equal:
+            copy_row(&row, dst + (h - 1) * down, dst + h * down)
             continue
         above = prepared(w, &t, Span(span.first, span.first + 1), s) if span.first < span.last else NULL
         below = prepared(w, &t, Span(span.first + 1, span.last), s) if span.first + 1 < span.last else NULL
-        compute_row(w, &t, &row, above, below, s, next, dst + h * down)
+        if w.dx_channel != 1:
+            compute_planes(w, &t, above, below, s, dst + h * down)
+        else:
+            compute_pixels(w, &t, above, below, s, next, dst + h * down)
 
 
 cdef void cover(const Cell *cells, int64_t count, int64_t n, Span *spans) noexcept nogil:
@@ -350,9 +359,14 @@ cdef int64_t row_size(const Spread *w) noexcept nogil:
     return divide_up((w.cells + w.sums + 1) * w.cut.channels, 8) * 8
 
 
+cdef int64_t floats_size(const Spread *w) noexcept nogil:
+    """Doubles that take the room of the floats."""
+    return divide_up(larger(w.cells * w.cut.channels, TILE), 16) * 8
+
+
 cdef int64_t scratch_size(const Spread *w) noexcept nogil:
     """Doubles of one thread's buffers."""
-    return 2 * row_size(w) + larger(w.cells * w.cut.channels, w.cut.width) + TILE + larger(w.cells * w.cut.channels, TILE) // 2 + 16
+    return 2 * row_size(w) + larger(w.cells * w.cut.channels, w.cut.width) + TILE + floats_size(w) + 8
 
 
 cdef void place(const Spread *w, int threads, double *slab, Scratch *scratch) noexcept nogil:
@@ -363,7 +377,7 @@ cdef void place(const Spread *w, int threads, double *slab, Scratch *scratch) no
         scratch[t].rows[1] = Row(-1, slab + row_size(w) + w.cut.channels)
         scratch[t].values = slab + 2 * row_size(w)
         scratch[t].floats = <float *> (scratch[t].values + TILE)
-        scratch[t].wide = scratch[t].values + TILE + divide_up(larger(w.cells * w.cut.channels, TILE), 16) * 8
+        scratch[t].wide = scratch[t].values + TILE + floats_size(w)
         slab += scratch_size(w)
 
 

@@ -14,7 +14,7 @@ from _entry cimport exported, outcome
 from _patches cimport pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, VL, LINE, all_finite, item_size, load_once, prefetch_soon, prefetch_to_write, store, zero, narrow_block, widen_block
+from _storage cimport real, vec, MR, VL, all_finite, fetch_lines, item_size, load_once, prefetch_soon, store, zero, narrow_block, widen_block
 
 cdef enum:
     CHANNELS = 8                                        # of dst in a group, at most
@@ -115,7 +115,9 @@ cdef inline void stem_ukr(int channels, int vectors, const Gather *w, const Ring
     """out[c ld + pixel] = sum_(i, k, j) row_i[k][pixel + j tap_step] weights[i][k][j][c], for `vectors` vectors of pixels. Each channel and tap
     fetches a line of what is packed next.
 
-    *Assumes:* channels and vectors are compile-time constants of the caller.
+    Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
+
+    *Assumes:* channels and vectors are compile-time constants of the caller; lanes have taps.
     """
     cdef vec acc[CHANNELS][VECTORS]
     cdef vec x
@@ -191,10 +193,9 @@ cdef void fill_ring(const Gather *w, Ring *ring, int64_t last, int64_t x, const 
 cdef void fetch_row(const Gather *w, const char *dst, int64_t pixels) noexcept nogil:
     """Fetches as many pixels of a row of dst, which are going to be written."""
     cdef const Problem *g = w.g
-    cdef int64_t planes = g.dst_channels if g.dst_x == 1 else 1, lines = divide_up(pixels * g.dst_x * item_size(w.storage), LINE), c, i
-    for c in range(planes):
-        for i in range(lines):
-            prefetch_to_write(dst + c * g.dst_c * item_size(w.storage) + i * LINE)
+    cdef int64_t size = item_size(w.storage), c
+    for c in range(g.dst_channels if g.dst_x == 1 else 1):
+        fetch_lines(dst + c * g.dst_c * size, pixels * g.dst_x * size, True)
 
 
 cdef void gather_rows(const Gather *w, int64_t t, int64_t chunk, const Ring *ring, const real *weights, const char *fetch, char *dst, real *out) noexcept nogil:

@@ -49,6 +49,7 @@ INPLACE = [
         n=1, h=150, w=140, c=112, m=1, r=3, s=3, padding="SAME"
     ),  # too large for a cache: the next strip is fetched
     Problem(n=1, h=100, w=96, c=64, m=1, r=5, s=5, strides=(2, 2), padding="SAME"),
+    Problem(n=1, h=105, w=64, c=64, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # and rows at a crowding distance
 ]
 PLANES = [
     Problem(n=2, h=13, w=17, c=3, m=1, r=3, s=3, padding="SAME", layout="NCHW"),

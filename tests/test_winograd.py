@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import ALGORITHMS, LEAST_CHANNELS
+from gradops._algorithms import ALGORITHMS, CHANNELS, PAIRED_CHANNELS
 from gradops.testing import (
     OPS,
     Problem,
@@ -124,8 +124,8 @@ def test_infinities_and_large_numbers_do_not_spread(op, value, level):
         ({}, ("winograd", "conv")),
         ({"dilations": (2, 3)}, ("winograd", "conv")),
         ({"groups": 2}, ("winograd", "conv")),
-        ({"c": LEAST_CHANNELS - 1, "w": 3}, ("conv", "winograd")),
-        ({"k": LEAST_CHANNELS - 1, "w": 3}, ("conv", "winograd")),
+        ({"c": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
+        ({"k": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
         ({"strides": (1, 2)}, ("conv",)),
         ({"r": 2}, ("conv",)),
         ({"s": 5}, ("conv",)),
@@ -133,9 +133,21 @@ def test_infinities_and_large_numbers_do_not_spread(op, value, level):
     ids=str,
 )
 def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channels_on(options, chosen):
-    problem = Problem(**{"h": 9, "w": 9, "c": 2 * LEAST_CHANNELS, "k": 2 * LEAST_CHANNELS, "padding": "SAME"} | options)
+    problem = Problem(**{"h": 9, "w": 9, "c": 2 * CHANNELS.start, "k": 2 * CHANNELS.start, "padding": "SAME"} | options)
     assert {accepting(op, problem) for op in DENSE} == {chosen}
     assert set(chosen) <= set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("op", DENSE, ids=str)
+@pytest.mark.parametrize(("dtype", "paired"), [("bfloat16", True), ("float16", False), ("float32", False)])
+def test_products_of_pairs_replace_winograd_for_few_and_for_many_channels(op, dtype, paired, level, capfd, monkeypatch):
+    monkeypatch.setattr("gradops._call._VERBOSE", True)
+    result = {"": "output", "input_sizes": "input", "filter_sizes": "filter"}[op.sizes]
+    for channels in 16, 17, 127, 128:
+        problem = Problem(h=4, w=4, c=channels, k=128, padding="SAME")
+        op(problem, *random_integers(op.shapes(problem), dtype_named(dtype), seed=1))
+        expected = PAIRED_CHANNELS[result] if paired and level == "x86_64_v4_bf16" else CHANNELS
+        assert (" winograd_" in capfd.readouterr().err) == (channels in expected)
 
 
 def test_another_algorithm_is_forced_only_where_it_accepts():

@@ -47,8 +47,8 @@ ALGORITHMS = ("conv", "winograd", "stem", "inplace", "planes", "depthwise")
 MOST_MULTIPLIERS = 64
 """What the depthwise kernels hold in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
 
-LEAST_CHANNELS = 8
-"""Input and output channels of a group from which on `winograd` is taken: below, the transforms cost more than they save.
+CHANNELS = range(8, 1 << 62)
+"""Input and output channels of a group, the fewer of both, that `winograd` is taken for: of few, the transforms cost more than they save.
 
 Time of `conv` over that of `winograd`, float32, NHWC, 2 threads of a Zen 4 (the forward op, the gradients of input and filter):
 
@@ -62,6 +62,30 @@ channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
 64 to 64            2.05  2.03  2.21    1.49  1.49  1.61    1.98  1.98  0.79
 256 to 256          1.80  1.89  2.29    1.45  1.42  1.38    1.40  1.31  1.08
 ==================  ==================  ==================  ==================
+"""
+
+PAIRED_CHANNELS = {"output": range(17, 128), "input": range(17, 128), "filter": range(17, 1 << 62)}
+"""The same by the result, where `conv` multiplies two bfloat16 at once, which `winograd` widens: of many channels `conv` has fewer instructions.
+
+Time of `conv` over that of `winograd`, bfloat16, 8 images, 2 threads of a Zen 5 (the forward op, the gradients of input and filter):
+
+==========  =============  ==================  ==================
+channels    images         NHWC                NCHW
+==========  =============  ==================  ==================
+8 to 8      56x56          0.52  0.51  0.50    0.40  0.38  0.57
+16 to 16    56x56          0.72  0.70  0.88    0.66  0.58  0.68
+8 to 64     56x56          0.51  0.92  0.56    0.46  0.70  0.65
+64 to 8     56x56          0.82  0.41  1.20    0.66  0.51  0.90
+32 to 32    56x56          1.19  1.09  1.28    0.92  0.85  0.93
+64 to 64    56x56          1.10  1.06  1.30    0.92  0.91  1.03
+96 to 96    28x28          1.02  0.97  1.06    0.93  0.88  1.22
+128 to 128  112x112        0.93  0.92  1.39    0.70  0.68  1.16
+128 to 256  56x56          0.85  0.92  1.23    0.72  0.81  1.22
+512 to 512  28x28          0.92  0.86  1.22    0.80  0.75  1.19
+128 to 128  28x28          1.05  1.01  1.12    0.98  0.93  1.43
+256 to 256  14x14          1.02  0.99  1.05    1.16  1.12  1.52
+512 to 512  7x7            0.85  0.79  0.88    1.09  0.99  1.54
+==========  =============  ==================  ==================
 """
 
 TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
@@ -105,20 +129,22 @@ WIDEST_VECTOR = 16
 """Numbers. `inplace` computes whole vectors of channels, `planes` of pixels."""
 
 CROWDED = 512
-"""Channels between pixels at multiples of this distance share few sets of a cache. Then `inplace` copies what a tile reads, which costs the
-gradient of the filter more than rows that are packed once (`depthwise` over `inplace`, float32, 1 and 2 threads of a Zen 4):
+"""Channels between pixels at multiples of this distance share few sets of a cache. There rows that are packed once (`depthwise`) are taken for the
+gradient of the filter: time of `depthwise` over that of `inplace`, 2 threads of a Zen 5, float32 and float64:
 
-======================  ====================  ====================  ==========
-8 images                gradient of filter    gradient of input     channels
-======================  ====================  ====================  ==========
-14x14                   0.81  0.85            1.24  1.22            512
-7x7                     1.04  1.06            1.23  1.23            1024
-28x28                   0.78  1.16            1.35  1.67            256
-14x14                   1.5   1.3             1.5   1.7             576
-======================  ====================  ====================  ==========
+======================  ==========  ==========  ========
+images                  float32     float64     channels
+======================  ==========  ==========  ========
+8 of 14x14              0.89        0.85        512
+8 of 14x14, stride 2    1.15        0.99        512
+8 of 7x7                1.27        1.03        1024
+8 of 28x28              1.01        0.90        512
+8 of 28x28, stride 2    0.86        0.77        512
+8 of 16x16, 5x5 taps    0.70        0.57        512
+2 of 65x65, dilated     0.51                    2048
+======================  ==========  ==========  ========
 
-Of 16-bit numbers the rows would have to be widened, too, and what `inplace` copies is half as long: `preferred` takes it (bfloat16 and float16,
-gradient of the filter, 1 and 2 threads: 14x14x512 2.4 1.9 and 2.3 2.1, 7x7x1024 1.8 2.2 and 1.6 1.8, 28x28x512 2.4 1.2 and 1.5 1.8).
+Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as long, so `preferred` takes `inplace`.
 """
 
 LEAST_STEM_COLUMNS = dict.fromkeys(range(1, 8), 4) | {8: 12}
@@ -171,15 +197,17 @@ def algorithms(
     per_group: int,
     out_channels: int,
     data_format: str,
+    paired: bool = False,
 ) -> tuple[str, ...]:
-    """The algorithms that accept a problem, the one that is preferred for real numbers first.
+    """The algorithms that accept a problem, the one that is preferred first.
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
-    belong to a group of a dense op, `out_channels` output channels to all groups together.
+    belong to a group of a dense op, `out_channels` output channels to all groups together. `paired` says that two bfloat16
+    are multiplied at once.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
-        return _dense(result, rows, cols, groups, per_group, outputs, data_format)
+        return _dense(result, rows, cols, groups, per_group, outputs, data_format, paired)
     if outputs > MOST_MULTIPLIERS:
         return ("conv",)
     if data_format == "NCHW" and outputs == 1 and _planes(result, rows, cols):
@@ -196,7 +224,7 @@ def preferred(accepting: tuple[str, ...], storage: int) -> str:
 
 
 def _dense(
-    result: str, rows: Axis, cols: Axis, groups: int, per_group: int, outputs: int, data_format: str
+    result: str, rows: Axis, cols: Axis, groups: int, per_group: int, outputs: int, data_format: str, paired: bool
 ) -> tuple[str, ...]:
     """The algorithms for several channels a group."""
     stem = ("stem",) if _stem(result, rows, cols, per_group, outputs) else ()
@@ -206,7 +234,8 @@ def _dense(
         return ("conv", *stem)
     if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
         return (*stem, "conv")
-    return (*stem, "winograd", "conv") if min(per_group, outputs) >= LEAST_CHANNELS else (*stem, "conv", "winograd")
+    channels = PAIRED_CHANNELS[result] if paired else CHANNELS
+    return (*stem, "winograd", "conv") if min(per_group, outputs) in channels else (*stem, "conv", "winograd")
 
 
 def side_by_side(axis: Axis) -> bool:

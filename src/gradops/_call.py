@@ -39,7 +39,11 @@ class Plan(Protocol):
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """Those that accept the problem."""
+        """Those that accept the problem, the one that is preferred first."""
+
+    @property
+    def paired(self) -> tuple[str, ...]:
+        """The same where two bfloat16 are multiplied at once."""
 
     @property
     def exact(self) -> str:
@@ -93,7 +97,7 @@ def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: 
 
     The problem is packed only now, when the arrays that bound its size are known to fit in memory.
     """
-    taken = algorithm(plan.algorithms, storage)
+    taken = algorithm(plan.algorithms, plan.paired, storage)
     stem = plan.stem(taken, storage)
     if not entry.run(kernel(stem).entry, plan.problem(taken), storage, inputs, result, threads):
         stem = plan.stem(plan.exact, storage)
@@ -105,7 +109,7 @@ def steps(plan: Plan, storage: int) -> tuple[tuple[str, bytes], ...]:
     """The stems and problems that `call` would run, the first one and the one for infinities; none where it would write zeros."""
     if plan.zero:
         return ()
-    taken = algorithm(plan.algorithms, storage)
+    taken = algorithm(plan.algorithms, plan.paired, storage)
     exact = plan.stem(plan.exact, storage), plan.problem(plan.exact, unpadded=True)
     return (plan.stem(taken, storage), plan.problem(taken)), exact
 

@@ -53,6 +53,9 @@ def selected() -> str:
     return _forced or _default()
 
 
+BFLOAT16 = 1
+"""The storage code."""
+
 PARTIAL = {"x86_64_v4_bf16": "x86_64_v4"}
 """Levels that have builds of some kernels for some types only; all others are those of the level named here."""
 
@@ -74,10 +77,12 @@ def kernel(stem: str) -> ModuleType:
     return _load(stem, _forced or _default())
 
 
-def algorithm(accepting: tuple[str, ...], storage: int) -> str:
-    """The algorithm in use for a problem that these accept, of numbers with a storage code."""
+def algorithm(accepting: tuple[str, ...], paired: tuple[str, ...], storage: int) -> str:
+    """The algorithm in use for a problem that these accept, of numbers with a storage code; those `paired` for bfloat16 that are multiplied."""
     named = _forced_algorithm or _default_algorithm()
-    return named if named in accepting else preferred(accepting, storage)
+    if named in accepting:
+        return named
+    return preferred(paired if storage == BFLOAT16 and selected() in PARTIAL else accepting, storage)
 
 
 @cache

@@ -143,6 +143,7 @@ def plan(
             f"batch {input_shape[0]} of {kind.input}, {row_formula}, {col_formula}, "
             f"{out_channels} output channels of {kind.filter} {filter_shape}"
         )
+    asked = kind.result, kind.depthwise, *laid_down(rows, cols), groups, filter_shape[2], out_channels, data_format
     return Plan(
         op=op,
         arguments=kind.arguments,
@@ -157,9 +158,8 @@ def plan(
         scatters=kind.scatters,
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
-        algorithms=algorithms(
-            kind.result, kind.depthwise, *laid_down(rows, cols), groups, filter_shape[2], out_channels, data_format
-        ),
+        algorithms=algorithms(*asked),
+        paired=algorithms(*asked, paired=True),
         filter_format=filter_format,
     )
 

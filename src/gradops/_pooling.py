@@ -49,6 +49,11 @@ class Plan:
         return ("pool",)
 
     @property
+    def paired(self) -> tuple[str, ...]:
+        """The same."""
+        return self.algorithms
+
+    @property
     def exact(self) -> str:
         """The same."""
         return "pool"

@@ -107,6 +107,7 @@ class Plan:
     scatters: bool
     work: str
     algorithms: tuple[str, ...]
+    paired: tuple[str, ...]
     filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 

@@ -1,10 +1,12 @@
 # cython: language_level=3, cdivision=True
 """What the depthwise kernels share that read images where they lie: the tiles of a strip, and which of its rows and columns are inside.
 
-A vector is a register full of numbers as they are stored: VL real ones or, of 16 bits, WIDE VL, which are computed with as WIDE registers. What
-lies where a cache would not keep it is *staged*: the vectors that a tile reads are copied into a window in the first cache, from which it is
-then computed in the same way. Where WIDE is 1, or there are too few channels for such a vector, 16-bit numbers are staged, too: VL of them a
-vector, widened into the window.
+A vector is a register full of numbers as they are stored: VL real ones or, of 16 bits, WIDE VL, which are computed with as WIDE registers. Where
+WIDE is 1, or there are too few channels for such a vector, 16-bit numbers are *staged*: VL of them a vector, widened into a window in the first cache,
+from which a tile is then computed in the same way.
+
+A tile of some pixels walks either *down* a few rows, for one vector of channels after the other, or *across* all vectors of channels, for one row
+after the other. Down, rows share what they read while it is in the first cache; across, memory is read and written in its order.
 """
 from libc.stdint cimport int64_t
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller
@@ -15,7 +17,10 @@ cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
     PIXELS = 8                                          # of a register tile, at most
     ROWS = 8                                            # of a strip, at most: neighbouring rows share what they read while it is in the first cache
-    CROWDED = 2048                                      # pixels at multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
+    WAY = 4096                                          # bytes of a cache's way: what lies at multiples of it falls on one set
+    CROWDED = WAY // 2                                  # pixels at multiples of this distance, in bytes, fall on two sets
+    FEW_CHANNELS = 256                                  # of a pixel, in bytes, that a cache line or two fetch anyway
+    FEW_TAPS = 9                                        # of a filter, for which reading rows again from the second cache costs little
     AHEAD = 192 << 10                                   # bytes of a strip whose like is fetched ahead, about
 
 
@@ -27,18 +32,24 @@ cdef struct Walk:                                       # down some rows of a la
     int64_t src_y, src_x, dst_y, dst_x                  # distances of rows of src, columns of src, rows and pixels of dst, in bytes
     int64_t filter_row, filter_col                      # in reals
     int64_t src, dst                                    # the tile's first pixel: its first column in row 0 of src, and dst, in bytes
+    int64_t weights                                     # its first tap, in reals
     int64_t low, high                                   # the columns that lie inside the image
     int64_t skip                                        # pixels that the tile before has
+    int64_t vectors                                     # of channels, one after the other, `vector` bytes and `panel` reals of the filter apart
+    int64_t vector, panel
     int64_t src_ahead, dst_ahead                        # to the next strip, in bytes
-    bint far, fetch                                     # whether to fetch that at all, and for the vector at hand
+    bint fetch                                          # whether to fetch that
     bint staged
-    int storage, held                                   # of what is read: in memory, and once it is staged
+    int storage                                         # of what is read, before it is staged
     int64_t lanes                                       # numbers of a vector
     const char *zeros                                   # a vector of them
 
 
-cdef inline int64_t rows_of_strip(const Problem *g, int64_t size) noexcept nogil:
+cdef inline int64_t rows_of_strip(const Problem *g, int storage) noexcept nogil:
     """Rows of a lane that a tile walks down: few enough for what is fetched for the next strip to stay in the second cache until then."""
+    cdef int64_t size = item_size(storage)
+    if is_across(g, storage):
+        return 1
     return larger(smaller(AHEAD * row_lanes(g)[0].count // image_size(g, size), ROWS), 1) if is_far(g, size) else ROWS
 
 
@@ -74,9 +85,14 @@ cdef inline void from_registers(int held, real *vector) noexcept nogil:
         interleave(channels, channels + VL, VL, vector)
 
 
-cdef inline bint begins_line(const Walk *s, int64_t v) noexcept nogil:
-    """Whether a vector is the first one of a cache line, about."""
-    return v % (LINE // (s.lanes * item_size(s.storage))) == 0
+cdef inline bint begins_line(const Walk *s, const char *vector) noexcept nogil:
+    """Whether a vector is the first one of a cache line."""
+    return <int64_t> vector % LINE < s.vector
+
+
+cdef inline int64_t vectors_at_once(const Walk *s, const Problem *g, int64_t v, int64_t end) noexcept nogil:
+    """Of the vectors v.., how many follow each other."""
+    return 1 if s.staged else larger(smaller(end, g.groups // s.lanes) - v, 1)
 
 
 cdef inline int64_t first_channel(const Problem *g, int64_t v, int64_t lanes) noexcept nogil:
@@ -84,10 +100,22 @@ cdef inline int64_t first_channel(const Problem *g, int64_t v, int64_t lanes) no
     return smaller(v * lanes, g.groups - lanes)
 
 
-cdef inline bint is_staged(const Problem *g, int storage) noexcept nogil:
-    if g.col_lanes == 0:
+cdef inline bint is_across(const Problem *g, int storage) noexcept nogil:
+    """Whether tiles go across the channels of a row, as results with a stride lie, rather than down some rows, which then find in the first cache what
+    they share: where pixels would crowd few sets of it, where a stride leaves gaps in dst, and in src, if that is far and its rows crowd, too."""
+    cdef int64_t size = item_size(storage)
+    if is_staged(g, storage) or g.col_lanes == 0:
         return False
-    return storage != held_storage(g, storage) or col_lanes(g)[0].src_unit * g.src_x * item_size(storage) % CROWDED == 0
+    if col_lanes(g).src_unit * g.src_x * size % CROWDED == 0:
+        return True
+    if storage != REAL_STORAGE or g.filter_rows * g.filter_cols > FEW_TAPS or g.groups * size < FEW_CHANNELS or col_lanes(g).src_unit > 1:
+        return False
+    return g.col_lanes > 1 or (col_lanes(g).z_step > 1 and is_far(g, size) and g.src_y * size % WAY == 0)
+
+
+cdef inline bint is_staged(const Problem *g, int storage) noexcept nogil:
+    """Whether numbers have to be widened before they are vectors."""
+    return g.col_lanes > 0 and storage != held_storage(g, storage)
 
 
 cdef inline int64_t staging_size(const Problem *g, int storage) noexcept nogil:
@@ -124,17 +152,18 @@ cdef inline Walk walk_down(const Problem *g, int storage, const Lane *row, int64
     s.rows, s.step, s.unit, s.taps, s.limit = rows, row.src_unit * row.z_step, row.src_unit, row.taps, g.src_rows
     s.y, s.fresh = row.src_start + s.step * t, row.z_step
     s.src_y, s.dst_y = g.src_y * size, row.out_step * g.dst_y * size
-    s.storage, s.held, s.lanes = storage, held_storage(g, storage), vector_lanes(g, storage)
+    s.storage, s.lanes = storage, vector_lanes(g, storage)
     s.filter_row = row.filter_step * g.filter_cols * s.lanes
     s.src_ahead, s.dst_ahead = rows * s.step * s.src_y, rows * s.dst_y
-    s.far, s.staged, s.zeros = is_far(g, size), is_staged(g, storage), zeros
+    s.fetch, s.staged, s.zeros = is_far(g, size), is_staged(g, storage), zeros
+    s.vectors, s.vector, s.panel = 1, s.lanes * size, g.filter_rows * g.filter_cols * s.lanes
     return s
 
 
 cdef inline int64_t tile_pixels(const Lane *col, int64_t most) noexcept nogil:
     """Pixels of the register tiles that cover a lane of columns: 8, 7, 4 or 1."""
     cdef int64_t count = col.count
-    if col.z_step == 1 and count >= 7 and most == PIXELS:
+    if count >= 7 and most == PIXELS:
         return 8 if count >= 8 and divide_up(count, 8) * 8 <= divide_up(count, 7) * 7 else 7
     return 4 if count >= 4 else 1
 
@@ -148,6 +177,7 @@ cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col
     s.low = divide_up(-x, col.src_unit) if x < 0 else 0
     s.high = divide_up(g.src_cols - x, col.src_unit)
     s.skip = i * pixels - q
+    s.weights = (row.filter_start * g.filter_cols + col.filter_start) * s.lanes
 
 
 cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *end) noexcept nogil:
@@ -177,11 +207,9 @@ cdef inline void narrow_vectors(int storage, const real *src, int64_t count, cha
 
 
 cdef inline void stage_row(const Walk *s, const char *src, int64_t count, bint fetch, real *dst) noexcept nogil:
-    """Copies or widens the vectors of count neighbouring columns, and fetches those of the next strip."""
+    """Widens the vectors of count neighbouring columns, and fetches those of the next strip."""
     cdef int64_t i
-    if s.storage == s.held:
-        widen_vectors(REAL_STORAGE, src, s.src_x, count, dst)
-    elif s.storage == FLOAT16:
+    if s.storage == FLOAT16:
         widen_vectors(FLOAT16, src, s.src_x, count, dst)
     else:
         widen_vectors(BFLOAT16, src, s.src_x, count, dst)
@@ -196,8 +224,9 @@ cdef inline Walk stage(const Walk *s, const char *src, int64_t cols, real *windo
     cdef int64_t begin = smaller(divide_up(-s.y, s.unit), count) if s.y < 0 else 0
     cdef int64_t end = larger(smaller(divide_up(s.limit - s.y, s.unit), count), begin) if s.y < s.limit else begin
     cdef Walk near = s[0]
+    cdef bint fetch = s.fetch and begins_line(s, src)
     for k in range(begin, end):
-        stage_row(s, src + (s.y + k * s.unit) * s.src_y + s.low * s.src_x, high - s.low, s.fetch and k >= s.taps - z, window + ((k - begin) * cols + s.low) * VL)
+        stage_row(s, src + (s.y + k * s.unit) * s.src_y + s.low * s.src_x, high - s.low, fetch and k >= s.taps - z, window + ((k - begin) * cols + s.low) * VL)
     near.y, near.unit, near.step, near.limit = -begin, 1, z, end - begin
     near.src_x = VL * sizeof(real)
     near.src_y = cols * near.src_x
@@ -215,6 +244,6 @@ cdef inline void unstage(const Walk *s, const real *tile, int64_t pixels, char *
             narrow_vectors(FLOAT16, tile + r * pixels * VL, pixels, at, s.dst_x)
         else:
             narrow_vectors(BFLOAT16, tile + r * pixels * VL, pixels, at, s.dst_x)
-        if s.fetch:
+        if s.fetch and begins_line(s, at):
             for q in range(pixels):
                 prefetch_to_write(at + s.dst_ahead + q * s.dst_x)

@@ -3,7 +3,7 @@
 
 In parallel: blocks of (image, part of its rows, vectors of channels). Packed: the filter, as [vector][tap][VL]. A register tile is one vector of some
 pixels of a row; each column beside them is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk
-down a few rows, so that most of what a row reads is in the first cache, then come the next channels, then the next pixels.
+down a few rows or across the channels, then come the next pixels, those of all lanes of columns in turns.
 
 *Assumes:* src, filter and dst are contiguous and aligned, channels the last axis, one lane a channel and at least VL of them; the problem is not
 empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dst has a tap inside the image.
@@ -11,7 +11,7 @@ empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, an
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, held_storage, into_registers, longest_lane, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, unstage, vector_lanes, walk_down
+from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, held_storage, into_registers, longest_lane, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, unstage, vector_lanes, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, item_size, load, load_wide, prefetch_soon, prefetch_to_write, store, store_wide, widen_block, zero
@@ -64,7 +64,7 @@ cdef bint pack_filter(const Gather *w) noexcept nogil:
 
 
 cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
-    """dst[r, q] = sum_(i, j) src[r + i, q step + j] filter[i, j] for all rows of the strip and q < pixels, one vector each.
+    """dst[r, q] = sum_(i, j) src[r + i, q step + j] filter[i, j] for all vectors and rows of the strip and q < pixels.
 
     *Assumes:* held, pixels, taps and step are compile-time constants of the caller.
     """
@@ -74,50 +74,56 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
     cdef const char *x
     cdef const char *column
     cdef const real *weights
-    cdef int64_t y = s.y, low = s.low, high = s.high, begin, end, _r, i
+    cdef char *at
+    cdef int64_t y, low = s.low, high = s.high, begin, end, _r, _v, i
+    cdef bint fetch
     cdef int c, h, j, k, n = registers(held), q
-    for _r in range(s.rows):
-        for q in range(pixels * n):
-            acc[q] = zero()
-        if s.fetch:
+    for _v in range(s.vectors):
+        at, y = dst, s.y
+        fetch = s.fetch and begins_line(s, dst)
+        for _r in range(s.rows):
+            for q in range(pixels * n):
+                acc[q] = zero()
+            if fetch:
+                for q in range(pixels):
+                    prefetch_to_write(at + s.dst_ahead + q * s.dst_x)
+                for i in range(s.fresh):
+                    x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
+                    for q in range(pixels * step):
+                        prefetch_soon(x + q * s.src_x)
+            taps_inside(s, y, &begin, &end)
+            for i in range(begin, end):
+                x = src + (y + i * s.unit) * s.src_y
+                weights = filter + i * s.filter_row
+                for j in range(taps):
+                    for h in range(n):
+                        tap[j * n + h] = load(weights + j * s.filter_col + h * VL)
+                for c in range((pixels - 1) * step + taps):
+                    column = x + c * s.src_x
+                    if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
+                        column = s.zeros
+                    load_wide(held, column, v)
+                    for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
+                        j, q = c % step + k * step, c // step - k
+                        if j < taps and 0 <= q < pixels:
+                            for h in range(n):
+                                acc[q * n + h] += v[h] * tap[j * n + h]
             for q in range(pixels):
-                prefetch_to_write(dst + s.dst_ahead + q * s.dst_x)
-            for i in range(s.fresh):
-                x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
-                for q in range(pixels * step):
-                    prefetch_soon(x + q * s.src_x)
-        taps_inside(s, y, &begin, &end)
-        for i in range(begin, end):
-            x = src + (y + i * s.unit) * s.src_y
-            weights = filter + i * s.filter_row
-            for j in range(taps):
-                for h in range(n):
-                    tap[j * n + h] = load(weights + j * s.filter_col + h * VL)
-            for c in range((pixels - 1) * step + taps):
-                column = x + c * s.src_x
-                if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
-                    column = s.zeros
-                load_wide(held, column, v)
-                for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
-                    j, q = c % step + k * step, c // step - k
-                    if j < taps and 0 <= q < pixels:
-                        for h in range(n):
-                            acc[q * n + h] += v[h] * tap[j * n + h]
-        for q in range(pixels):
-            store_wide(held, dst + q * s.dst_x, acc + q * n)
-        dst += s.dst_y
-        y += s.step
+                store_wide(held, at + q * s.dst_x, acc + q * n)
+            at += s.dst_y
+            y += s.step
+        src, dst, filter = src + s.vector, dst + s.vector, filter + s.panel
 
 
-cdef inline int most_pixels(int64_t taps) noexcept nogil:
+cdef inline int most_pixels(int64_t taps, int64_t step) noexcept nogil:
     """Pixels of a register tile, at most, for which it has registers, about."""
-    return PIXELS if MR > 6 or taps < 7 else 4
+    return PIXELS if step == 1 and (MR > 6 or taps < 7) else 4
 
 
 cdef inline void walk_tile(int held, int pixels, int taps, int step, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and most_pixels(taps) == PIXELS and pixels == 8: walk_ukr(held, 8, taps, step, s, src, filter, dst)
-    elif step == 1 and most_pixels(taps) == PIXELS and pixels == 7: walk_ukr(held, 7, taps, step, s, src, filter, dst)
+    if most_pixels(taps, step) == PIXELS and pixels == 8: walk_ukr(held, 8, taps, step, s, src, filter, dst)
+    elif most_pixels(taps, step) == PIXELS and pixels == 7: walk_ukr(held, 7, taps, step, s, src, filter, dst)
     elif pixels == 4: walk_ukr(held, 4, taps, step, s, src, filter, dst)
     elif pixels == 1: walk_ukr(held, 1, taps, step, s, src, filter, dst)
 
@@ -159,20 +165,28 @@ cdef walk_t walker(int held) noexcept nogil:
 
 
 cdef void gather_tile(walk_t walk, const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst, real *scratch) noexcept nogil:
-    """A vector of a tile, as it is stored."""
+    """Vectors of a tile, as they are stored."""
     cdef Walk near
     cdef char *window = <char *> (scratch + ROWS * PIXELS * VL)
     if not s.staged:
         walk(s, col, pixels, src, filter, dst)
         return
     near = stage(s, src, tile_columns(col, pixels), <real *> window)
-    if s.storage == s.held:
-        walk(&near, col, pixels, window, filter, dst)
-        return
     near.dst_x, near.fetch = VL * sizeof(real), False
     near.dst_y = pixels * near.dst_x
     walk(&near, col, pixels, window, filter, <char *> scratch)
     unstage(s, scratch, pixels, dst)
+
+
+cdef void gather_tiles(const Gather *w, Walk *s, const Lane *col, int64_t pixels, int64_t first, int64_t end, real *scratch) noexcept nogil:
+    """Vectors first.. of a tile."""
+    cdef const real *filter = w.filter_panels + s.weights
+    cdef int64_t v = first, c
+    while v < end:
+        s.vectors = vectors_at_once(s, w.g, v, end)
+        c = first_channel(w.g, v, w.lanes) * item_size(w.storage)
+        gather_tile(w.walk, s, col, pixels, w.src + s.src + c, filter + v * s.panel, w.dst + s.dst + c, scratch)
+        v += s.vectors
 
 
 cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *scratch) noexcept nogil:
@@ -181,19 +195,19 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
     cdef real[VL] zeros
     cdef Walk s = walk_down(g, w.storage, row, t, rows, <const char *> zeros)
     cdef const Lane *col
-    cdef const real *filter
-    cdef int64_t panel = g.filter_rows * g.filter_cols * w.lanes, pixels, i, j, v, c
+    cdef int64_t pixels, i = 0, j
+    cdef bint left = True
     store(zeros, zero())
-    for j in range(g.col_lanes):
-        col = col_lanes(g) + j
-        pixels = tile_pixels(col, most_pixels(col.taps))
-        filter = w.filter_panels + (row.filter_start * g.filter_cols + col.filter_start) * w.lanes
-        for i in range(divide_up(col.count, pixels)):
-            aim(&s, g, row, col, n, t, pixels, i)
-            for v in range(first, end):
-                c = first_channel(g, v, w.lanes) * item_size(w.storage)
-                s.fetch = s.far and begins_line(&s, v)
-                gather_tile(w.walk, &s, col, pixels, w.src + s.src + c, filter + v * panel, w.dst + s.dst + c, scratch)
+    while left:
+        left = False
+        for j in range(g.col_lanes):
+            col = col_lanes(g) + j
+            pixels = tile_pixels(col, most_pixels(col.taps, col.z_step))
+            if i * pixels < col.count:
+                aim(&s, g, row, col, n, t, pixels, i)
+                gather_tiles(w, &s, col, pixels, first, end, scratch)
+                left = True
+        i += 1
 
 
 cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
@@ -202,7 +216,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     cdef real *scratch = <real *> slab
     cdef const Problem *g = w.g
     cdef int64_t block = index % w.blocks, part_ = index // w.blocks % w.parts, n = index // w.blocks // w.parts
-    cdef int64_t t = part(w.count, part_, w.parts), end = part(w.count, part_ + 1, w.parts), most = rows_of_strip(g, item_size(w.storage)), i, rows
+    cdef int64_t t = part(w.count, part_, w.parts), end = part(w.count, part_ + 1, w.parts), most = rows_of_strip(g, w.storage), i, rows
     while t < end:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, end - t), row_lanes(g)[i].count - t)

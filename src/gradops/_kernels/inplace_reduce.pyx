@@ -3,7 +3,7 @@
 
 In parallel: blocks of (span of images and rows, vectors of channels); each span sums into its own partial dw, and the partials are added in
 order. Packed: nothing. A register tile is one vector of some pixels of a row of dy and of 3 x 3 taps or one or two rows of them; each column of x beside
-the pixels is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk down a few rows, as in inplace_gather.
+the pixels is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk as in inplace_gather.
 
 *Assumes:* x, dy and dw are contiguous and aligned, channels the last axis, one lane a channel and at least VL of them; the problem is that of the
 forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dy has a tap inside
@@ -12,7 +12,7 @@ the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, from_registers, held_storage, longest_lane, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, vector_lanes, walk_down
+from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, from_registers, held_storage, longest_lane, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, vector_lanes, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport padded
@@ -26,10 +26,11 @@ cdef enum:
     FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
     LEAST_VECTORS = 8                                   # of channels that are split
+    SHORT_ROW = 16                                      # pixels of a row that has the large tiles with step 2, too: of longer ones, they read too many lines
 
 
 # Adds a vector of a tile to all taps, from numbers as they are held.
-ctypedef void (*walk_t)(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil
+ctypedef void (*walk_t)(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil
 
 
 cdef struct Reduce:
@@ -61,8 +62,8 @@ cdef void plan(Reduce *w) noexcept nogil:
 
 
 cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
-    """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all rows of the strip and s.skip <= q < pixels, one vector each; i < rows counts
-    from `first`.
+    """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all vectors and rows of the strip and s.skip <= q < pixels; i < rows counts from
+    `first`.
 
     *Assumes:* held, rows, taps, pixels and step are compile-time constants of the caller.
     """
@@ -71,42 +72,48 @@ cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, co
     cdef vec[2] v
     cdef const char *x
     cdef const char *column
-    cdef int64_t y = s.y, low = s.low, high = s.high, begin, end, _r
+    cdef const char *at
+    cdef int64_t y, low = s.low, high = s.high, begin, end, _r, _v
+    cdef bint fetch
     cdef int c, h, i, j, k, n = registers(held), q
-    for i in range(rows):
-        for j in range(taps):
-            for h in range(n):
-                acc[(i * taps + j) * n + h] = load(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL)
-    for _r in range(s.rows):
-        if s.fetch:
-            for q in range(pixels):
-                prefetch_soon(dy + s.dst_ahead + q * s.dst_x)
-            for i in range(s.fresh):
-                x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
-                for q in range(pixels * step):
-                    prefetch_soon(x + q * s.src_x)
-        taps_inside(s, y, &begin, &end)
-        for q in range(pixels):
-            load_wide(held, s.zeros if q < pixels - 1 and q < s.skip else dy + q * s.dst_x, d + q * n)
+    for _v in range(s.vectors):
+        at, y = dy, s.y
+        fetch = s.fetch and first == 0 and begins_line(s, dy)
         for i in range(rows):
-            if begin <= first + i < end:
-                x = <const char *> unknown(<const real *> (src + (y + (first + i) * s.unit) * s.src_y))
-                for c in range((pixels - 1) * step + taps):
-                    column = x + c * s.src_x
-                    if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
-                        column = s.zeros
-                    load_wide(held, column, v)
-                    for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
-                        j, q = c % step + k * step, c // step - k
-                        if j < taps and 0 <= q < pixels:
-                            for h in range(n):
-                                acc[(i * taps + j) * n + h] += v[h] * d[q * n + h]
-        dy += s.dst_y
-        y += s.step
-    for i in range(rows):
-        for j in range(taps):
-            for h in range(n):
-                store(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL, acc[(i * taps + j) * n + h])
+            for j in range(taps):
+                for h in range(n):
+                    acc[(i * taps + j) * n + h] = load(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL)
+        for _r in range(s.rows):
+            if fetch:
+                for q in range(pixels):
+                    prefetch_soon(at + s.dst_ahead + q * s.dst_x)
+                for i in range(s.fresh):
+                    x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
+                    for q in range(pixels * step):
+                        prefetch_soon(x + q * s.src_x)
+            taps_inside(s, y, &begin, &end)
+            for q in range(pixels):
+                load_wide(held, s.zeros if q < pixels - 1 and q < s.skip else at + q * s.dst_x, d + q * n)
+            for i in range(rows):
+                if begin <= first + i < end:
+                    x = <const char *> unknown(<const real *> (src + (y + (first + i) * s.unit) * s.src_y))
+                    for c in range((pixels - 1) * step + taps):
+                        column = x + c * s.src_x
+                        if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
+                            column = s.zeros
+                        load_wide(held, column, v)
+                        for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
+                            j, q = c % step + k * step, c // step - k
+                            if j < taps and 0 <= q < pixels:
+                                for h in range(n):
+                                    acc[(i * taps + j) * n + h] += v[h] * d[q * n + h]
+            at += s.dst_y
+            y += s.step
+        for i in range(rows):
+            for j in range(taps):
+                for h in range(n):
+                    store(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL, acc[(i * taps + j) * n + h])
+        src, dy, sums = src + s.vector, dy + s.vector, sums + s.panel
 
 
 cdef inline int most_pixels(int held, int64_t taps) noexcept nogil:
@@ -116,8 +123,8 @@ cdef inline int most_pixels(int held, int64_t taps) noexcept nogil:
 
 cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, rows, taps, 8, step, s, first, src, dy, sums)
-    elif step == 1 and most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, rows, taps, 7, step, s, first, src, dy, sums)
+    if most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, rows, taps, 8, step, s, first, src, dy, sums)
+    elif most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, rows, taps, 7, step, s, first, src, dy, sums)
     elif pixels == 4: walk_ukr(held, rows, taps, 4, step, s, first, src, dy, sums)
     elif pixels == 1: walk_ukr(held, rows, taps, 1, step, s, first, src, dy, sums)
 
@@ -142,7 +149,7 @@ cdef inline int rows_of_tile(int held, int64_t taps, int64_t left) noexcept nogi
     return 2 if (taps == 5 or taps == 7) and held == REAL_STORAGE and left > 1 and MR > 6 else 1
 
 
-cdef inline void walk_steps(int held, Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+cdef inline void walk_steps(int held, const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_taps for all taps, for steps 1 and 2."""
     cdef int64_t first = 0
     cdef int rows
@@ -153,19 +160,18 @@ cdef inline void walk_steps(int held, Walk *s, const Lane *col, int64_t pixels, 
         else:
             walk_taps(held, rows, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
         first += rows
-        s.fetch = False
 
 
-cdef void walk_reals(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+cdef void walk_reals(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     walk_steps(REAL_STORAGE, s, col, pixels, src, dy, sums)
 
 
-cdef void walk_float16s(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+cdef void walk_float16s(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     if WIDE > 1:
         walk_steps(FLOAT16, s, col, pixels, src, dy, sums)
 
 
-cdef void walk_bfloat16s(Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     if WIDE > 1:
         walk_steps(BFLOAT16, s, col, pixels, src, dy, sums)
 
@@ -174,8 +180,8 @@ cdef walk_t walker(int held) noexcept nogil:
     return walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
 
 
-cdef void reduce_tile(walk_t walk, Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums, real *scratch) noexcept nogil:
-    """Adds a vector of a tile to all taps, of an image as it is stored."""
+cdef void reduce_tile(walk_t walk, const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums, real *scratch) noexcept nogil:
+    """Adds vectors of a tile to all taps, of an image as it is stored."""
     cdef int64_t r
     cdef char *window = <char *> (scratch + ROWS * PIXELS * VL)
     cdef Walk beside, near
@@ -183,13 +189,10 @@ cdef void reduce_tile(walk_t walk, Walk *s, const Lane *col, int64_t pixels, con
         walk(s, col, pixels, src, dy, sums)
         return
     near = stage(s, src, tile_columns(col, pixels), <real *> window)
-    if s.storage == s.held:
-        walk(&near, col, pixels, window, dy, sums)
-        return
     beside = s[0]
     beside.src_x, beside.src_ahead = s.dst_x, s.dst_ahead
     for r in range(s.rows):
-        stage_row(&beside, dy + r * s.dst_y, pixels, s.fetch, scratch + r * pixels * VL)
+        stage_row(&beside, dy + r * s.dst_y, pixels, s.fetch and begins_line(s, dy), scratch + r * pixels * VL)
     near.dst_x, near.fetch = VL * sizeof(real), False
     near.dst_y = pixels * near.dst_x
     walk(&near, col, pixels, window, <const char *> scratch, sums)
@@ -205,19 +208,21 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
     store(zeros, zero())
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        pixels = tile_pixels(col, most_pixels(s.held, col.taps))
+        pixels = tile_pixels(col, most_pixels(held_storage(g, w.storage), col.taps) if col.z_step == 1 or col.count <= SHORT_ROW else 4)
         for i in range(divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
-            for v in range(first, end):
+            v = first
+            while v < end:
+                s.vectors = vectors_at_once(&s, g, v, end)
                 c = first_channel(g, v, w.lanes) * item_size(w.storage)
-                s.fetch = s.far and begins_line(&s, v)
-                reduce_tile(w.walk, &s, col, pixels, w.x + s.src + c, w.dy + s.dst + c, sums + (v - first) * w.taps * w.lanes, scratch)
+                reduce_tile(w.walk, &s, col, pixels, w.x + s.src + c, w.dy + s.dst + c, sums + (v - first) * s.panel, scratch)
+                v += s.vectors
 
 
 cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
     """Adds one part of the rows of one image, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t n = index // w.parts, t = part(w.count, index % w.parts, w.parts), last = part(w.count, index % w.parts + 1, w.parts), most = rows_of_strip(g, item_size(w.storage)), i, rows
+    cdef int64_t n = index // w.parts, t = part(w.count, index % w.parts, w.parts), last = part(w.count, index % w.parts + 1, w.parts), most = rows_of_strip(g, w.storage), i, rows
     while t < last:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)

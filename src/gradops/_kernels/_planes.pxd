@@ -35,14 +35,15 @@ cdef struct View:                                       # of some rows of a plan
     const real *zeros                                   # column 0 of a row outside the image
 
 
-cdef inline int64_t masks_size(const Lane *col) noexcept nogil:
-    return divide_up(col.count, VL) * col.taps * VL
-
-
 cdef inline int64_t lanes_together(const Problem *g) noexcept nogil:
     """How many lanes of rows are read together: all of them, if they read neighbouring rows, or each by itself."""
     cdef Lane h
     return g.row_lanes if hull(row_lanes(g), g.row_lanes, &h) else 1
+
+
+cdef inline int64_t masks_size(const Reader *w, const Lane *col) noexcept nogil:
+    """Reals of the masks of one lane of columns."""
+    return divide_up(w.col.count, VL) * col.taps * VL
 
 
 cdef inline Reader reader(const Problem *g, int64_t first) noexcept nogil:
@@ -62,7 +63,7 @@ cdef inline Reader reader(const Problem *g, int64_t first) noexcept nogil:
     w.height = w.row.z_step * (w.rows - 1) + w.row.taps
     w.masks = 0
     for i in range(g.col_lanes):
-        w.masks += masks_size(col_lanes(g) + i)
+        w.masks += masks_size(&w, col_lanes(g) + i)
     return w
 
 
@@ -96,9 +97,9 @@ cdef inline int64_t shared_size(const Problem *g, const Reader *w) noexcept nogi
     return w.masks + w.before + padded(g.src_cols) + w.after + (half_size(w) if w.col.z_step == 2 else 0)
 
 
-cdef inline int64_t first_cell(const Lane *col, int64_t v) noexcept nogil:
-    """Of a vector of a lane; the last one of several begins early enough to be full."""
-    return larger(smaller(v * VL, col.count - VL), 0)
+cdef inline int64_t first_cell(const Reader *w, int64_t v) noexcept nogil:
+    """Of a vector of all lanes; the last one of several begins early enough to be full in the longest."""
+    return larger(smaller(v * VL, w.col.count - VL), 0)
 
 
 cdef inline void share(const Problem *g, const Reader *w, bint whole, int64_t size, real *masks) noexcept nogil:
@@ -109,8 +110,8 @@ cdef inline void share(const Problem *g, const Reader *w, bint whole, int64_t si
     for i in range(g.col_lanes):
         col = col_lanes(g) + i
         z = col.z_step
-        for v in range(divide_up(col.count, VL)):
-            cell = v * VL if whole else first_cell(col, v)
+        for v in range(divide_up(w.col.count, VL)):
+            cell = v * VL if whole else first_cell(w, v)
             for j in range(col.taps):
                 x = col.src_start + z * cell + j * col.tap_step
                 lane_mask(divide_up(-x, z) if x < 0 else 0, smaller(divide_up(g.src_cols - x, z) if x < g.src_cols else 0, col.count - cell if whole else VL), masks)

@@ -27,6 +27,7 @@ cdef extern from "kernels.h" nogil:
     void pick(const real *channels, const lane_index *first, const lane_index *offset, int64_t vectors, real *dst, int64_t plane)
     void copy(const real *src, int64_t n, real *dst)
     void copy_even(const real *src, int64_t n, real *dst)
+    void store_pair(real *dst, vec even, vec odd)
     void interleave(const real *even, const real *odd, int64_t n, real *dst)
     void clear(real *dst, int64_t n)
     bint all_finite(const real *src, int64_t n)

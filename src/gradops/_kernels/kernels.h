@@ -217,18 +217,21 @@ static inline void copy_even(const real *src, int64_t n, real *dst) {
     }
 }
 
-/* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. */
-static inline void interleave(const real *even, const real *odd, int64_t n, real *dst) {
+/* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < VL. */
+static inline void store_pair(real *dst, vec even, vec odd) {
     lane_indices low, high;
-    int64_t i = 0;
     for (int j = 0; j < VL; j++) {
         low[j] = j / 2 + j % 2 * VL;
         high[j] = low[j] + VL / 2;
     }
-    for (; i + VL <= n; i += VL) {
-        store(dst + 2 * i, __builtin_shuffle(load(even + i), load(odd + i), low));
-        store(dst + 2 * i + VL, __builtin_shuffle(load(even + i), load(odd + i), high));
-    }
+    store(dst, __builtin_shuffle(even, odd, low));
+    store(dst + VL, __builtin_shuffle(even, odd, high));
+}
+
+/* The same for i < n. */
+static inline void interleave(const real *even, const real *odd, int64_t n, real *dst) {
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) store_pair(dst + 2 * i, load(even + i), load(odd + i));
     for (; i < n; i++) {
         dst[2 * i] = even[i];
         dst[2 * i + 1] = odd[i];

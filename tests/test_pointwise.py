@@ -25,6 +25,8 @@ PROBLEMS = [
     pointwise(n=2, h=40, w=41, c=16, k=16),
     pointwise(n=2, h=9, w=15, c=24, k=80, groups=2),
     pointwise(n=2, h=25, w=23, c=33, k=70),  # planes that are no multiple of a vector
+    pointwise(n=3, h=13, w=11, c=40, k=70),  # small ones
+    pointwise(n=2, h=12, w=12, c=8, k=520),
     pointwise(n=2, h=40, w=30, c=530, k=34, groups=2),
     pointwise(n=1, h=32, w=64, c=8, k=16),  # planes that crowd a few cache sets
     pointwise(n=2, h=10, w=15, c=24, k=32, strides=(2, 3)),

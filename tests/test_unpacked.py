@@ -10,6 +10,8 @@ from gradops._algorithms import (
     CROWDED,
     LEAST_PIXELS,
     LEAST_PIXELS_A_TAP,
+    LEAST_TURNED_PIXELS,
+    LEAST_TURNED_PIXELS_A_TAP,
     MOST_PLANE_COLUMNS,
     MOST_PLANE_MASKS,
     MOST_PLANE_ROWS,
@@ -51,6 +53,15 @@ INPLACE = [
     Problem(n=1, h=100, w=96, c=64, m=1, r=5, s=5, strides=(2, 2), padding="SAME"),
     Problem(n=1, h=105, w=64, c=64, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # and rows at a crowding distance
 ]
+TURNED = [
+    Problem(n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # the last vector overlaps
+    Problem(n=1, h=14, w=15, c=32, m=1, r=5, s=5, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=1, h=16, w=9, c=40, m=1, r=3, s=7, dilations=(3, 2), padding="SAME", layout="NCHW"),
+    Problem(n=1, h=15, w=16, c=35, m=1, r=2, s=2, strides=(4, 3), layout="NCHW"),  # columns that nothing reads
+    Problem(n=2, h=2, w=3, c=20, m=1, r=1, s=3, padding=(0, 0, 4, 5), layout="NCHW"),  # fewer pixels than a vector
+    Problem(n=40, h=3, w=3, c=16, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # more images than spans
+]
+"""Channels first, which `inplace` turns."""
 PLANES = [
     Problem(n=2, h=13, w=17, c=3, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
     Problem(n=1, h=9, w=16, c=5, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
@@ -90,7 +101,7 @@ UNREACHED = {
 """Problems in which the filter meets nothing but padding."""
 CASES = [
     pytest.param(algorithm, op, problem, id=f"{op}-{problem}")
-    for algorithm, problems in (("inplace", INPLACE), ("planes", PLANES))
+    for algorithm, problems in (("inplace", INPLACE + TURNED), ("planes", PLANES))
     for op in OPS_OF_KIND
     for problem in problems
     if algorithm in accepting(op, problem)
@@ -109,8 +120,8 @@ def few(problem):
 
 
 def test_cases_are_accepted():
-    """All but the two forward ops of a stride of three in place."""
-    assert len(CASES) == 3 * len(INPLACE) - 2 + 3 * len(PLANES)
+    """All but two ops with a stride of three in place, in each layout."""
+    assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 4 + 3 * len(PLANES)
 
 
 @pytest.mark.parametrize(("storage", "taken"), [(0, "inplace"), (1, "inplace"), (2, "depthwise"), (3, "depthwise")])
@@ -127,7 +138,7 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
     assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
     for refused in {"c": WIDEST_VECTOR - 1}, {"m": 2}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
         assert accepted(**refused) == ("depthwise",)
-    assert "inplace" not in accepted(layout="NCHW")
+    assert "inplace" in accepted(layout="NCHW") and "inplace" not in accepted(layout="NCHW", h=114)
     crowded = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
     assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
     assert accepted(w=1, r=1, s=1, strides=(2, 1)) == (
@@ -157,6 +168,17 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
             {"m": 2}, {"r": MOST_PLANE_ROWS + 1}, {"strides": (3, 1)}, {"w": MOST_PLANE_COLUMNS + 1}, {"dilations": (1, MOST_PLANE_COLUMNS)}, {"s": MOST_PLANE_MASKS // 40 + 1},
         ):  # fmt: skip
             assert accepted(op, **refused) == ("depthwise",)
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_small_planes_are_turned_where_rows_are_short(op):
+    def first(w, stride=1):
+        problem = Problem(h=20, w=w, c=WIDEST_VECTOR, m=1, strides=(1, stride), padding="SAME", layout="NCHW")
+        return accepting(op, problem)[0]
+
+    for stride in 1, 2:
+        least = LEAST_TURNED_PIXELS_A_TAP * 3 if op.sizes == "filter_sizes" else LEAST_TURNED_PIXELS[stride]
+        assert (first(stride * (least - 1), stride), first(stride * least, stride)) == ("inplace", "planes")
 
 
 @every_case
@@ -217,7 +239,7 @@ def test_what_no_product_reaches_is_zero(algorithm, op, problem, level):
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 @pytest.mark.parametrize("taps", range(1, 8))
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize(("algorithm", "layout"), [("inplace", "NHWC"), ("planes", "NCHW")])
+@pytest.mark.parametrize(("algorithm", "layout"), [("inplace", "NHWC"), ("inplace", "NCHW"), ("planes", "NCHW")])
 def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, level):
     for width in range(1, 20):
         problem = Problem(
@@ -255,20 +277,20 @@ def test_any_shape(op, layout, sizes, taps, strides, dilations, padding, dtype):
         assert_exact(got, expected, label=f"{op} {problem} {algorithm}", mostly_zero_ok=True)
 
 
-INFINITE = {
-    "inplace": Problem(n=1, h=6, w=9, c=16, m=1, r=3, s=3, padding="SAME"),
-    "planes": Problem(n=1, h=6, w=19, c=2, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
-}
+INFINITE = [
+    ("inplace", Problem(n=1, h=6, w=9, c=16, m=1, r=3, s=3, padding="SAME")),
+    ("inplace", Problem(n=1, h=6, w=9, c=16, m=1, r=3, s=3, padding="SAME", layout="NCHW")),
+    ("planes", Problem(n=1, h=6, w=19, c=2, m=1, r=3, s=3, padding="SAME", layout="NCHW")),
+]
 
 
-@pytest.mark.parametrize("algorithm", INFINITE)
+@pytest.mark.parametrize(("algorithm", "problem"), INFINITE)
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("element", [0, 17, 323, -1])
-def test_infinities_do_not_spread(algorithm, op, value, at, element, level):
+def test_infinities_do_not_spread(algorithm, problem, op, value, at, element, level):
     """Not to the zeros beside the image, nor to pixels that two tiles compute or one leaves out."""
-    problem = INFINITE[algorithm]
     operands = random_normal(op.shapes(problem), np.float32, seed=11)
     operands[at].reshape(-1)[element % operands[at].size] = value
     with np.errstate(invalid="ignore"):

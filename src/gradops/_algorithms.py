@@ -6,7 +6,7 @@
 `stem`                  vectors of pixels; few channels in the result, as the input gradient of a first layer has
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers
 `planes`                the same over planes: channels first, one filter for each, strides 1 and 2
-`inplace`               the same over images where they lie; whole vectors of channels, one filter for each, few taps
+`inplace`               the same over images where they lie, or small ones that are turned; whole vectors of channels, one filter for each
 ======================  ==============================================================================
 
 `algorithms` chooses. ``GRADOPS_ALGORITHM`` names another one, which is then taken wherever it accepts the problem;
@@ -120,6 +120,34 @@ In 16 bits they are 0.8 to 1.2 times as large, in float64 the same.
 LEAST_PIXELS_A_TAP = 4
 """Pixels of a row for each row of taps from which on `planes` is taken for the gradient of the filter."""
 
+MOST_TURNED_PIXELS = 1024
+"""Of an image of channels first that `inplace` accepts, which it turns, a vector of channels at a time."""
+
+LEAST_TURNED_PIXELS, LEAST_TURNED_PIXELS_A_TAP = {1: 24, 2: 14}, 5
+"""The same as LEAST_PIXELS and LEAST_PIXELS_A_TAP where `inplace` accepts, too. Times of `planes` over those of `inplace`, 8 images of 256 channels, 2
+threads of a Zen 5, over 3x3, 5x5, 7x7; those of `depthwise` are 1.1 to 2.7 times as long as those of `inplace`.
+
+======  ==================  ==================  ==================  ==================
+pixels  float32, input, 1   float32, input, 2   float32, filter, 1  float32, filter, 2
+======  ==================  ==================  ==================  ==================
+7       3.67  2.97  2.86    3.04  2.67  2.60    2.56  4.30  3.66    2.25  2.75  3.00
+10      2.28  2.02  1.99    1.40  1.47  1.55    1.40  1.65  1.89    1.39  1.56  1.75
+14      1.41  1.39  1.37    1.01  1.03  1.09    1.05  1.32  1.58    1.03  1.23  1.58
+20      1.27  1.39  1.52                        0.96  1.31  1.63
+28      0.95  1.03  1.10                        0.85  1.00  1.16
+======  ==================  ==================  ==================  ==================
+
+======  ==================  ==================  ==================  ==================
+pixels  bfloat16, input, 1  bfloat16, input, 2  bfloat16, filt., 1  bfloat16, filt., 2
+======  ==================  ==================  ==================  ==================
+7       2.31  1.85  2.06    4.04  3.72  3.58    1.81  2.49  3.24    1.47  1.96  2.44
+10      1.50  1.60  1.63    1.08  1.13  1.22    1.06  1.49  1.75    0.89  1.18  1.42
+14      0.99  1.09  1.16    0.76  0.83  0.88    0.87  1.14  1.39    0.75  0.96  1.16
+20      0.93  1.14  1.34                        0.79  1.13  1.46
+28      0.69  0.82  0.94                        0.61  0.81  1.04
+======  ==================  ==================  ==================  ==================
+"""
+
 LEAST_TILE_ROWS = 8
 """Rows for each step of a dilation from which on `planes` is taken. Times of `depthwise` over its own, gradients of input and filter, 3x3 taps, 2
 threads of a Zen 4: 65x65 dilated by 2 1.46 and 1.53, by 6 1.41 and 1.18, by 12 1.01 and 0.82; 33x33 dilated by 4 1.07 and 1.03.
@@ -210,9 +238,12 @@ def algorithms(
         return _dense(result, rows, cols, groups, per_group, outputs, data_format, paired)
     if outputs > MOST_MULTIPLIERS:
         return ("conv",)
-    if data_format == "NCHW" and outputs == 1 and _planes(result, rows, cols):
-        return ("planes", "depthwise") if _long(result, rows, cols) else ("depthwise", "planes")
-    if data_format != "NHWC" or outputs != 1 or groups < WIDEST_VECTOR or not _inplace(result, rows, cols):
+    if outputs != 1:
+        return ("depthwise",)
+    inplace = groups >= WIDEST_VECTOR and _inplace(result, rows, cols)
+    if data_format == "NCHW":
+        return _first(result, rows, cols, inplace)
+    if not inplace:
         return ("depthwise",)
     crowded = groups * cols.dilation % CROWDED == 0
     return ("depthwise", "inplace") if result == "filter" and crowded else ("inplace", "depthwise")
@@ -254,6 +285,16 @@ def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> 
     return columns >= LEAST_STEM_COLUMNS.get(channels, columns + 1) and fits
 
 
+def _first(result: str, rows: Axis, cols: Axis, inplace: bool) -> tuple[str, ...]:
+    """The algorithms for channels first, one filter for each."""
+    planes = ("planes",) if _planes(result, rows, cols) else ()
+    turned = ("inplace",) if inplace and max(rows.size * cols.size, rows.out * cols.out) <= MOST_TURNED_PIXELS else ()
+    least = (LEAST_TURNED_PIXELS, LEAST_TURNED_PIXELS_A_TAP) if turned else (LEAST_PIXELS, LEAST_PIXELS_A_TAP)
+    if planes and _long(result, rows, cols, *least):
+        return (*planes, *turned, "depthwise")
+    return (*turned, "depthwise", *planes)
+
+
 def _planes(result: str, rows: Axis, cols: Axis) -> bool:
     """Whether `planes` accepts one filter a channel."""
     if rows.stride > 2 or cols.stride > 2 or rows.taps > MOST_PLANE_ROWS:
@@ -265,14 +306,14 @@ def _planes(result: str, rows: Axis, cols: Axis) -> bool:
     return every and fits and widest * cols.taps <= MOST_PLANE_MASKS
 
 
-def _long(result: str, rows: Axis, cols: Axis) -> bool:
+def _long(result: str, rows: Axis, cols: Axis, pixels: dict[int, int], pixels_a_tap: int) -> bool:
     """Whether rows of results fill enough of the vectors of `planes`, and rows that use the same taps enough of its tiles."""
     height, width = (axis.size if result == "input" else axis.out for axis in (rows, cols))
     if rows.dilation > 1 and height < LEAST_TILE_ROWS * rows.dilation:
         return False
     if result == "filter":
-        return width >= LEAST_PIXELS_A_TAP * max(rows.taps, 3)
-    return (width // cols.stride if result == "input" else width) >= LEAST_PIXELS[cols.stride]
+        return width >= pixels_a_tap * max(rows.taps, 3)
+    return (width // cols.stride if result == "input" else width) >= pixels[cols.stride]
 
 
 def _inplace(result: str, rows: Axis, cols: Axis) -> bool:

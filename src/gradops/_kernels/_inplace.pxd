@@ -9,6 +9,7 @@ A tile of some pixels walks either *down* a few rows, for one vector of channels
 after the other. Down, rows share what they read while it is in the first cache; across, memory is read and written in its order.
 """
 from libc.stdint cimport int64_t
+from libc.string cimport memcpy
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller
 from _scratch cimport padded
 from _storage cimport real, LINE, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, copy, copy_even, interleave, item_size, narrow, prefetch_soon, prefetch_to_write, widen
@@ -45,6 +46,31 @@ cdef struct Walk:                                       # down some rows of a la
     const char *zeros                                   # a vector of them
 
 
+cdef inline bint comes_first(const Problem *g) noexcept nogil:
+    """Whether channels come before pixels, which then have to be turned."""
+    return g.src_c != 1
+
+
+cdef inline int64_t problem_size(const Problem *g) noexcept nogil:
+    """Reals of a copy of a problem with its lanes, where one is needed."""
+    return padded(sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane)) if comes_first(g) else 0
+
+
+cdef inline const Problem *turned(const Problem *g, real *memory) noexcept nogil:
+    """The same problem for one image and a vector of channels, that of each pixel beside those of its neighbours, in the memory of a copy."""
+    cdef Problem *near = <Problem *> memory
+    memcpy(near, g, sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane))
+    near.images, near.groups = 1, VL
+    near.src_n, near.src_y, near.src_x, near.src_c = 0, g.src_cols * VL, VL, 1
+    near.dst_n, near.dst_y, near.dst_x, near.dst_c = 0, g.dst_cols * VL, VL, 1
+    return near
+
+
+cdef inline int64_t turned_size(const Problem *g) noexcept nogil:
+    """Reals of the scratch in which an image's vectors of src and then of dst lie, if they have to be turned."""
+    return padded(g.src_rows * g.src_cols * VL) + padded(g.dst_rows * g.dst_cols * VL) if comes_first(g) else 0
+
+
 cdef inline int64_t rows_of_strip(const Problem *g, int storage) noexcept nogil:
     """Rows of a lane that a tile walks down: few enough for what is fetched for the next strip to stay in the second cache until then."""
     cdef int64_t size = item_size(storage)
@@ -55,7 +81,7 @@ cdef inline int64_t rows_of_strip(const Problem *g, int storage) noexcept nogil:
 
 cdef inline int64_t vector_lanes(const Problem *g, int storage) noexcept nogil:
     """Channels of a vector."""
-    return WIDE * VL if storage != REAL_STORAGE and g.groups >= WIDE * VL else VL
+    return WIDE * VL if storage != REAL_STORAGE and g.groups >= WIDE * VL and not comes_first(g) else VL
 
 
 cdef inline int held_storage(const Problem *g, int storage) noexcept nogil:

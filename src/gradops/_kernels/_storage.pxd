@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Storage dtypes: the one place that knows them. `widen` reads any of them into `real`, `narrow` rounds once on the way out."""
 from libc.stdint cimport int64_t, uint16_t
-from _problem cimport divide_up, smaller
+from _problem cimport divide_up, larger, smaller
 
 
 cdef extern from "kernels.h" nogil:
@@ -121,11 +121,48 @@ cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *d
         src, dst, n = src + some, dst + some * step * 2, n - some
 
 
+cdef inline int64_t block_start(int64_t index, int64_t size) noexcept nogil:
+    """Of blocks of VL that cover `size`; the last one of several begins early enough to be full."""
+    return larger(smaller(index * VL, size - VL), 0)
+
+
+cdef inline void widen_turned(int storage, const char *src, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
+    """dst[r ld + c] = src[r + c src_col] for r < rows <= VL, c < cols <= VL: transposed in registers."""
+    cdef real[256] block, turned
+    cdef int64_t i
+    if rows == VL and cols == VL and storage == REAL_STORAGE:
+        transpose(<const real *> src, src_col, dst, ld)
+        return
+    for i in range(cols):
+        widen(storage, src + i * src_col * item_size(storage), rows, block + i * VL)
+    if rows == VL and cols == VL:
+        transpose(block, VL, dst, ld)
+        return
+    transpose(block, VL, turned, VL)
+    for i in range(rows):
+        copy(turned + i * VL, cols, dst + i * ld)
+
+
+cdef inline void narrow_turned(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_col) noexcept nogil:
+    """dst[r + c dst_col] = src[r ld + c], the inverse of widen_turned."""
+    cdef real[256] block, turned
+    cdef int64_t i
+    if rows == VL and cols == VL and storage == REAL_STORAGE:
+        transpose(src, ld, <real *> dst, dst_col)
+        return
+    if rows == VL and cols == VL:
+        transpose(src, ld, turned, VL)
+    else:
+        for i in range(rows):
+            copy(src + i * ld, cols, block + i * VL)
+        transpose(block, VL, turned, VL)
+    for i in range(cols):
+        narrow(storage, turned + i * VL, rows, dst + i * dst_col * item_size(storage))
+
+
 cdef inline void widen_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
     """dst[r ld + c] = src[r src_row + c src_col]: contiguous rows are copied, contiguous columns transposed in registers."""
-    cdef int64_t size = item_size(storage), r, c, i, height, width
-    cdef real[256] block, turned
-    cdef const char *at
+    cdef int64_t size = item_size(storage), r, c, i, j, height, width
     if src_col == 1 and cols == VL and storage == REAL_STORAGE:
         for r in range(rows):
             store(dst + r * ld, load(<const real *> src + r * src_row))
@@ -136,26 +173,16 @@ cdef inline void widen_block(int storage, const char *src, int64_t src_row, int6
         for r in range(rows):
             widen_strided(storage, src + r * src_row * size, src_col, cols, dst + r * ld)
     else:
-        for r in range((rows + VL - 1) // VL):
-            height = smaller(rows - r * VL, VL)
-            for c in range((cols + VL - 1) // VL):
-                width = smaller(cols - c * VL, VL)
-                at = src + (r * VL + c * VL * src_col) * size
-                if height == VL and width == VL and storage == REAL_STORAGE:
-                    transpose(<const real *> at, src_col, dst + r * VL * ld + c * VL, ld)
-                    continue
-                for i in range(width):
-                    widen(storage, at + i * src_col * size, height, block + i * VL)
-                transpose(block, VL, turned, VL)
-                for i in range(height):
-                    copy(turned + i * VL, width, dst + (r * VL + i) * ld + c * VL)
+        for i in range(divide_up(rows, VL)):
+            r, height = block_start(i, rows), smaller(rows, VL)
+            for j in range(divide_up(cols, VL)):
+                c, width = block_start(j, cols), smaller(cols, VL)
+                widen_turned(storage, src + (r + c * src_col) * size, src_col, height, width, dst + r * ld + c, ld)
 
 
 cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
     """dst[r dst_row + c dst_col] = src[r ld + c], the inverse of widen_block."""
-    cdef int64_t size = item_size(storage), r, c, i, height, width
-    cdef real[256] block, turned
-    cdef char *at
+    cdef int64_t size = item_size(storage), r, c, i, j, height, width
     if dst_col == 1:
         for r in range(rows):
             narrow(storage, src + r * ld, cols, dst + r * dst_row * size)
@@ -163,16 +190,8 @@ cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t 
         for r in range(rows):
             narrow_strided(storage, src + r * ld, cols, dst + r * dst_row * size, dst_col)
     else:
-        for r in range((rows + VL - 1) // VL):
-            height = smaller(rows - r * VL, VL)
-            for c in range((cols + VL - 1) // VL):
-                width = smaller(cols - c * VL, VL)
-                at = dst + (r * VL + c * VL * dst_col) * size
-                if height == VL and width == VL and storage == REAL_STORAGE:
-                    transpose(src + r * VL * ld + c * VL, ld, <real *> at, dst_col)
-                    continue
-                for i in range(height):
-                    copy(src + (r * VL + i) * ld + c * VL, width, block + i * VL)
-                transpose(block, VL, turned, VL)
-                for i in range(width):
-                    narrow(storage, turned + i * VL, height, at + i * dst_col * size)
+        for i in range(divide_up(rows, VL)):
+            r, height = block_start(i, rows), smaller(rows, VL)
+            for j in range(divide_up(cols, VL)):
+                c, width = block_start(j, cols), smaller(cols, VL)
+                narrow_turned(storage, src + r * ld + c, ld, height, width, dst + (r + c * dst_col) * size, dst_col)

@@ -68,10 +68,10 @@ cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
 cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
     """Whether channels' planes are operand and result as they lie: not if they are small, since others' pixels would fill the last vector. Of 14x14 pixels,
     in place, up to 512 channels take 0.7 to 0.95 of the time, 768 to 1024 take 1.1 (float32, Zen 5)."""
-    cdef int64_t pixels = w.g.src_c
-    if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p) or not dst_in_planes(p) or pixels * <int64_t> sizeof(real) % (2 * CROWDED) == 0:
+    cdef int64_t size = w.g.src_c
+    if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p) or not dst_in_planes(p) or size * <int64_t> sizeof(real) % (2 * CROWDED) == 0:
         return False
-    return pixels >= LARGE_PLANE or (pixels >= LEAST_PLANE and (pixels % VL == 0 or w.g.dst_channels <= FEW_CHANNELS))
+    return size >= LARGE_PLANE or (size >= LEAST_PLANE and (size % VL == 0 or w.g.dst_channels <= FEW_CHANNELS))
 
 
 cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:

@@ -5,16 +5,16 @@ In parallel: blocks of (image, part of its rows, vectors of channels). Packed: t
 pixels of a row; each column beside them is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk
 down a few rows or across the channels, then come the next pixels, those of all lanes of columns in turns.
 
-*Assumes:* src, filter and dst are contiguous and aligned, channels the last axis, one lane a channel and at least VL of them; the problem is not
-empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dst has a tap inside the image.
+*Assumes:* src, filter and dst are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or
+come first in small images, which are turned; the problem is not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dst has a tap inside the image.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, first_channel, held_storage, into_registers, longest_lane, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, unstage, vector_lanes, vectors_at_once, walk_down
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
+from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, comes_first, first_channel, held_storage, into_registers, longest_lane, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vector_lanes, vectors_at_once, walk_down
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, item_size, load, load_wide, prefetch_soon, prefetch_to_write, store, store_wide, widen_block, zero
+from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_soon, prefetch_to_write, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -37,6 +37,7 @@ cdef struct Gather:
     int64_t lanes                                       # channels of a vector
     walk_t walk
     real *filter_panels                                 # [vector][tap][lane], lanes as they are in registers
+    const Problem *near                                 # of a vector of channels, where those come first
 
 
 cdef void plan(Gather *w, int threads) noexcept nogil:
@@ -44,6 +45,9 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef int64_t enough = BLOCKS_PER_THREAD * threads
     w.lanes, w.walk = vector_lanes(g, w.storage), walker(held_storage(g, w.storage))
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
+    if comes_first(g):
+        w.parts, w.blocks = 1, w.vectors
+        return
     w.parts = smaller(divide_up(enough, g.images), w.count)
     w.blocks = smaller(divide_up(enough, g.images * w.parts), divide_up(w.vectors, LEAST_VECTORS))
 
@@ -210,26 +214,48 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
         i += 1
 
 
-cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
-    """Some vectors of one part of the rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
-    cdef const Gather *w = <const Gather *> work
-    cdef real *scratch = <real *> slab
+cdef void gather_part(const Gather *w, int64_t n, int64_t t, int64_t end, int64_t first, int64_t last, real *scratch) noexcept nogil:
+    """Some vectors of some rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
     cdef const Problem *g = w.g
-    cdef int64_t block = index % w.blocks, part_ = index // w.blocks % w.parts, n = index // w.blocks // w.parts
-    cdef int64_t t = part(w.count, part_, w.parts), end = part(w.count, part_ + 1, w.parts), most = rows_of_strip(g, w.storage), i, rows
+    cdef int64_t most = rows_of_strip(g, w.storage), i, rows
     while t < end:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, end - t), row_lanes(g)[i].count - t)
             if rows > 0:
-                gather_rows(w, row_lanes(g) + i, n, t, rows, part(w.vectors, block, w.blocks), part(w.vectors, block + 1, w.blocks), scratch)
+                gather_rows(w, row_lanes(g) + i, n, t, rows, first, last, scratch)
         t += most
+
+
+cdef void gather_turned(const Gather *w, int64_t n, int64_t v, real *scratch) noexcept nogil:
+    """One vector of channels of one image, whose planes are turned before and after."""
+    cdef const Problem *g = w.g
+    cdef int64_t c = first_channel(g, v, VL), size = item_size(w.storage)
+    cdef real *results = scratch + padded(g.src_rows * g.src_cols * VL)
+    cdef Gather near = w[0]
+    near.g, near.storage, near.vectors = w.near, REAL_STORAGE, 1
+    near.src, near.dst, near.filter_panels = <const char *> scratch, <char *> results, w.filter_panels + v * g.filter_rows * g.filter_cols * VL
+    widen_block(w.storage, w.src + (n * g.src_n + c * g.src_c) * size, 1, g.src_c, g.src_rows * g.src_cols, VL, scratch, VL)
+    if not g.covered:
+        clear(results, g.dst_rows * g.dst_cols * VL)
+    gather_part(&near, 0, 0, w.count, 0, 1, NULL)
+    narrow_block(w.storage, results, VL, g.dst_rows * g.dst_cols, VL, w.dst + (n * g.dst_n + c * g.dst_c) * size, 1, g.dst_c)
+
+
+cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
+    """Some vectors of one part of the rows of one image."""
+    cdef const Gather *w = <const Gather *> work
+    cdef int64_t block = index % w.blocks, part_ = index // w.blocks % w.parts, n = index // w.blocks // w.parts
+    if comes_first(w.g):
+        gather_turned(w, n, block, <real *> slab)
+    else:
+        gather_part(w, n, part(w.count, part_, w.parts), part(w.count, part_ + 1, w.parts), part(w.vectors, block, w.blocks), part(w.vectors, block + 1, w.blocks), <real *> slab)
 
 
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
-    cdef int64_t panels, scratch_size
-    if not g.covered:
+    cdef int64_t panels, scratch_size, copy_size = problem_size(g)
+    if not g.covered and (not comes_first(g) or g.row_lanes == 0 or g.col_lanes == 0):
         clear_dst(g, w.dst, item_size(w.storage), threads)
     if g.row_lanes == 0 or g.col_lanes == 0:            # no pixel has a tap
         return 0
@@ -237,12 +263,14 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     plan(w, threads)
     threads = <int> smaller(threads, g.images * w.parts * w.blocks)
     panels = padded(g.filter_rows * g.filter_cols * w.vectors * w.lanes)
-    scratch_size = staging_size(g, w.storage)
-    w.filter_panels = allocate(panels + threads * scratch_size)
+    scratch_size = larger(staging_size(g, w.storage), turned_size(g))
+    w.filter_panels = allocate(panels + copy_size + threads * scratch_size)
     if w.filter_panels == NULL:
         return 1
+    if comes_first(g):
+        w.near = turned(g, w.filter_panels + panels)
     finite[0] = pack_filter(w)
-    do_blocks(gather_block, w, g.images * w.parts * w.blocks, threads, IN_ORDER, w.filter_panels + panels, scratch_size * sizeof(real))
+    do_blocks(gather_block, w, g.images * w.parts * w.blocks, threads, IN_ORDER, w.filter_panels + panels + copy_size, scratch_size * sizeof(real))
     release(w.filter_panels)
     return 0
 

@@ -5,18 +5,18 @@ In parallel: blocks of (span of images and rows, vectors of channels); each span
 order. Packed: nothing. A register tile is one vector of some pixels of a row of dy and of 3 x 3 taps or one or two rows of them; each column of x beside
 the pixels is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk as in inplace_gather.
 
-*Assumes:* x, dy and dw are contiguous and aligned, channels the last axis, one lane a channel and at least VL of them; the problem is that of the
-forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dy has a tap inside
+*Assumes:* x, dy and dw are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or come first in small
+images, which are turned; the problem is that of the forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dy has a tap inside
 the image.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, first_channel, from_registers, held_storage, longest_lane, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, vector_lanes, vectors_at_once, walk_down
+from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, comes_first, first_channel, from_registers, held_storage, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, vector_lanes, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
-from _scratch cimport padded
-from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, clear, item_size, load, load_wide, prefetch_soon, store, unknown, zero
+from _scratch cimport allocate, padded, release
+from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, clear, item_size, load, load_wide, prefetch_soon, store, unknown, widen_block, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -45,6 +45,7 @@ cdef struct Reduce:
     int64_t parts, blocks                               # of an image's rows, of the vectors
     int64_t taps                                        # of the filter
     walk_t walk
+    const Problem *near                                 # of a vector of channels, where those come first
 
 
 cdef void plan(Reduce *w) noexcept nogil:
@@ -56,9 +57,9 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.lanes, w.walk = vector_lanes(g, w.storage), walker(held_storage(g, w.storage))
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     w.dw.spans = larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, SPANS)), 1)
-    w.parts = smaller(divide_up(smaller(w.dw.spans, MOST_SPANS), g.images), w.count)
+    w.parts = 1 if comes_first(g) else smaller(divide_up(smaller(w.dw.spans, MOST_SPANS), g.images), w.count)
     w.dw.spans = g.images * w.parts if w.parts > 1 else smaller(w.dw.spans, smaller(g.images, MOST_SPANS))
-    w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), divide_up(w.vectors, LEAST_VECTORS))
+    w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), divide_up(w.vectors, 1 if comes_first(g) else LEAST_VECTORS))
 
 
 cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
@@ -219,16 +220,38 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
                 v += s.vectors
 
 
-cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
-    """Adds one part of the rows of one image, strip by strip."""
+cdef void reduce_strips(const Reduce *w, int64_t n, int64_t t, int64_t last, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
+    """Adds some rows of one image, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t n = index // w.parts, t = part(w.count, index % w.parts, w.parts), last = part(w.count, index % w.parts + 1, w.parts), most = rows_of_strip(g, w.storage), i, rows
+    cdef int64_t most = rows_of_strip(g, w.storage), i, rows
     while t < last:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)
             if rows > 0:
                 reduce_rows(w, row_lanes(g) + i, n, t, rows, first, end, sums, scratch)
         t += most
+
+
+cdef void reduce_turned(const Reduce *w, int64_t n, int64_t v, real *sums, real *scratch) noexcept nogil:
+    """Adds one vector of channels of one image, whose planes are turned before."""
+    cdef const Problem *g = w.g
+    cdef int64_t c = first_channel(g, v, VL), size = item_size(w.storage)
+    cdef real *dy = scratch + padded(g.src_rows * g.src_cols * VL)
+    cdef Reduce near = w[0]
+    near.g, near.storage, near.vectors, near.x, near.dy = w.near, REAL_STORAGE, 1, <const char *> scratch, <const char *> dy
+    widen_block(w.storage, w.x + (n * g.src_n + c * g.src_c) * size, 1, g.src_c, g.src_rows * g.src_cols, VL, scratch, VL)
+    widen_block(w.storage, w.dy + (n * g.dst_n + c * g.dst_c) * size, 1, g.dst_c, g.dst_rows * g.dst_cols, VL, dy, VL)
+    reduce_strips(&near, 0, 0, w.count, 0, 1, sums, NULL)
+
+
+cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
+    """Adds one part of the rows of one image."""
+    cdef int64_t n = index // w.parts, v
+    if not comes_first(w.g):
+        reduce_strips(w, n, part(w.count, index % w.parts, w.parts), part(w.count, index % w.parts + 1, w.parts), first, end, sums, scratch)
+        return
+    for v in range(first, end):
+        reduce_turned(w, n, v, sums + (v - first) * w.taps * VL, scratch)
 
 
 cdef void store_sums(const Reduce *w, int64_t span, int64_t v, real *sums) noexcept nogil:
@@ -261,9 +284,20 @@ cdef int64_t sums_size(const Reduce *w) noexcept nogil:
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
+    cdef const Problem *g = w.g
+    cdef real *memory = NULL
+    cdef int failed
     plan(w)
-    threads = useful_threads(w.g, w.dw.spans * w.blocks, threads)
-    return sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, sums_size(w) + staging_size(w.g, w.storage))
+    if comes_first(g):
+        memory = allocate(problem_size(g))
+        if memory == NULL:
+            return 1
+        w.near = turned(g, memory)
+    threads = useful_threads(g, w.dw.spans * w.blocks, threads)
+    failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, sums_size(w) + larger(staging_size(g, w.storage), turned_size(g)))
+    if memory != NULL:
+        release(memory)
+    return failed
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:

@@ -24,6 +24,8 @@ bfloat16    3x3, stride 1          0.5 to 0.7     0.7 to 0.8     0.7 to 0.8     
 bfloat16    1x1                    0.7 to 2.0     0.8 to 1.7     0.5 to 1.4     0.7 to 1.8
 bfloat16    strided                0.5 to 1.6     0.4 to 1.6     0.7 to 1.2     0.5 to 2.0
 ==========  =====================  =============  =============  =============  =============
+
+Depthwise layers of MobileNetV1, V2 and V3 by themselves on a Zen 5, default layout: float32 1.4 to 22 and 1.5 to 46, bfloat16 1.2 to 88 and 1.03 to 34.
 """
 
 from __future__ import annotations
@@ -85,15 +87,10 @@ def _always(layer: Layer, of_filter: bool) -> bool:
 def _depthwise_float32(layer: Layer, of_filter: bool) -> bool:
     if layer.work < 100_000 or max(layer.dilation) > 1:
         return True
-    if not layer.channels_last and layer.plane < 100 and max(layer.taps) < 5:
-        return False
     return of_filter or layer.outputs == 1
 
 
 def _depthwise_bfloat16(layer: Layer, of_filter: bool) -> bool:
-    plain = max(layer.taps) < 5 and max(*layer.stride, *layer.dilation) == 1
-    if plain and not layer.channels_last and layer.plane < 100:
-        return False
     return of_filter or layer.outputs == 1
 
 

@@ -26,7 +26,7 @@ cdef enum:
     FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
     LEAST_VECTORS = 8                                   # of channels that are split
-    SHORT_ROW = 16                                      # pixels of a row that has the large tiles with step 2, too: of longer ones, they read too many lines
+    SHORT_ROW = 14                                      # pixels of a row that has large tiles with step 2, too: of longer ones, they read too many lines
 
 
 # Adds a vector of a tile to all taps, from numbers as they are held.
@@ -122,9 +122,16 @@ cdef inline int most_pixels(int held, int64_t taps) noexcept nogil:
     return 4 if held != REAL_STORAGE and taps == 3 else PIXELS
 
 
+cdef inline int64_t lane_pixels(const Lane *col, int64_t most) noexcept nogil:
+    """Pixels of the register tiles of a lane of columns: with step 2 either 7 or few."""
+    if col.z_step == 1:
+        return tile_pixels(col, most)
+    return 7 if most == PIXELS and col.count <= SHORT_ROW and col.count % 7 == 0 else tile_pixels(col, 4)
+
+
 cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, rows, taps, 8, step, s, first, src, dy, sums)
+    if step == 1 and most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, rows, taps, 8, step, s, first, src, dy, sums)
     elif most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, rows, taps, 7, step, s, first, src, dy, sums)
     elif pixels == 4: walk_ukr(held, rows, taps, 4, step, s, first, src, dy, sums)
     elif pixels == 1: walk_ukr(held, rows, taps, 1, step, s, first, src, dy, sums)
@@ -209,7 +216,7 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
     store(zeros, zero())
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        pixels = tile_pixels(col, most_pixels(held_storage(g, w.storage), col.taps) if col.z_step == 1 or col.count <= SHORT_ROW else 4)
+        pixels = lane_pixels(col, most_pixels(held_storage(g, w.storage), col.taps))
         for i in range(divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
             v = first

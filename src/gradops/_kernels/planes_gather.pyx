@@ -105,20 +105,25 @@ cdef inline void planes_ukr(int lanes, int rows, int taps, int step, const Tile 
             store(out + r * s.out_row, acc[r])
 
 
+cdef inline bint few_rows(int64_t lanes, int64_t rows) noexcept nogil:
+    """Whether there is such a register tile for more than 4 rows of taps, too: two lanes of columns seldom have them."""
+    return lanes == 1 or rows <= 4
+
+
 cdef inline void planes_tile(int lanes, int rows, int step, int64_t taps, const Tile *s, int64_t first, int64_t vector, int64_t cell, real *out) noexcept nogil:
     """planes_ukr for any taps <= TAPS."""
     if taps == 3: planes_ukr(lanes, rows, 3, step, s, first, vector, cell, out)
     elif taps == 1: planes_ukr(lanes, rows, 1, step, s, first, vector, cell, out)
     elif taps == 2: planes_ukr(lanes, rows, 2, step, s, first, vector, cell, out)
     elif taps == 4: planes_ukr(lanes, rows, 4, step, s, first, vector, cell, out)
-    elif taps == 5: planes_ukr(lanes, rows, 5, step, s, first, vector, cell, out)
-    elif taps == 6: planes_ukr(lanes, rows, 6, step, s, first, vector, cell, out)
-    elif taps == 7: planes_ukr(lanes, rows, 7, step, s, first, vector, cell, out)
+    elif few_rows(lanes, rows) and taps == 5: planes_ukr(lanes, rows, 5, step, s, first, vector, cell, out)
+    elif few_rows(lanes, rows) and taps == 6: planes_ukr(lanes, rows, 6, step, s, first, vector, cell, out)
+    elif few_rows(lanes, rows) and taps == 7: planes_ukr(lanes, rows, 7, step, s, first, vector, cell, out)
 
 
-cdef int64_t tile_rows(int64_t lanes, int64_t rows, int64_t step) noexcept nogil:
+cdef int64_t tile_rows(int64_t lanes, int64_t rows, int64_t step, int64_t taps) noexcept nogil:
     """Rows of the register tiles that cover a strip: 8, 7, 4 or 1."""
-    if step == 1 and rows >= 7 and (MR > 6 or lanes == 1):
+    if step == 1 and rows >= 7 and (lanes == 1 or (MR > 6 and taps <= 4)):
         return 8 if rows >= 8 and divide_up(rows, 8) * 8 <= divide_up(rows, 7) * 7 else 7
     return 4 if rows >= 4 else 1
 
@@ -158,7 +163,7 @@ cdef void aim(Tile *s, const Gather *w, const View *v, int64_t y, const Lane *ro
 
 cdef void compute_rows(const Gather *w, const Tile *s, const Lane *row, int64_t rows, real *out) noexcept nogil:
     """out[r out_row + q] for the pixels q of a strip, up to a vector of each lane; the last tile begins early enough to be full."""
-    cdef int64_t lanes = w.g.col_lanes, height = tile_rows(lanes, rows, row.z_step), i, r, v, cell
+    cdef int64_t lanes = w.g.col_lanes, height = tile_rows(lanes, rows, row.z_step, row.taps), i, r, v, cell
     for v in range(divide_up(w.r.col.count, VL)):
         cell = first_cell(&w.r, v)
         for i in range(divide_up(rows, height)):

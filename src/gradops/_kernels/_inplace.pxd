@@ -53,7 +53,7 @@ cdef inline bint comes_first(const Problem *g) noexcept nogil:
 
 cdef inline int64_t problem_size(const Problem *g) noexcept nogil:
     """Reals of a copy of a problem with its lanes, where one is needed."""
-    return padded(sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane)) if comes_first(g) else 0
+    return padded(divide_up(sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane), sizeof(real))) if comes_first(g) else 0
 
 
 cdef inline const Problem *turned(const Problem *g, real *memory) noexcept nogil:

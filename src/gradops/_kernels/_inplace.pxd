@@ -20,12 +20,12 @@ cdef enum:
     ROWS = 8                                            # of a strip, at most: neighbouring rows share what they read while it is in the first cache
     WAY = 4096                                          # bytes of a cache's way: what lies at multiples of it falls on one set
     CROWDED = WAY // 2                                  # pixels at multiples of this distance, in bytes, fall on two sets
-    FEW_CHANNELS = 256                                  # of a pixel, in bytes, that a cache line or two fetch anyway
+    FEW_CHANNELS = 256                                  # of a pixel, in bytes, that few cache lines hold anyway
     FEW_TAPS = 9                                        # of a filter, for which reading rows again from the second cache costs little
     AHEAD = 192 << 10                                   # bytes of a strip whose like is fetched ahead, about
 
 
-cdef struct Walk:                                       # down some rows of a lane of rows, by a tile of a lane of columns
+cdef struct Walk:                                       # down some rows of a lane of rows or across some vectors, by a tile of a lane of columns
     int64_t rows, y                                     # the first one's first tap reads row y
     int64_t step, unit, taps                            # from row to row, from tap to tap, how many
     int64_t fresh                                       # rows of src that a row reads and the one before did not, about
@@ -216,6 +216,22 @@ cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *
     while y >= s.limit and end[0] > begin[0]:
         end[0] -= 1
         y -= s.unit
+
+
+cdef inline void fetch_columns(const Walk *s, const char *src, int64_t y, int count) noexcept nogil:
+    """Fetches so many columns of what the like of a row that reads from row y on will read in the next strip."""
+    cdef const char *x
+    cdef int64_t i
+    cdef int q
+    for i in range(s.fresh):
+        x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
+        for q in range(count):
+            prefetch_soon(x + q * s.src_x)
+
+
+cdef inline const char *column_at(const Walk *s, const char *x, int c, int taps, int last) noexcept nogil:
+    """Column c beside a tile whose last pixel's first tap reads column `last`: a vector of zeros outside the image."""
+    return s.zeros if (c < taps - 1 and c < s.low) or (c > last and c >= s.high) else x + c * s.src_x
 
 
 cdef inline void widen_vectors(int storage, const char *src, int64_t step, int64_t count, real *dst) noexcept nogil:

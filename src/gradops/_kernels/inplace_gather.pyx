@@ -5,16 +5,17 @@ In parallel: blocks of (image, part of its rows, vectors of channels). Packed: t
 pixels of a row; each column beside them is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk
 down a few rows or across the channels, then come the next pixels, those of all lanes of columns in turns.
 
-*Assumes:* src, filter and dst are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or
-come first in small images, which are turned; the problem is not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dst has a tap inside the image.
+*Assumes:* src, filter and dst are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or come first in small
+images, which are turned; the problem is not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dst has a
+tap inside the image.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, comes_first, first_channel, held_storage, into_registers, longest_lane, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vector_lanes, vectors_at_once, walk_down
+from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, first_channel, held_storage, into_registers, longest_lane, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vector_lanes, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_soon, prefetch_to_write, store, store_wide, widen_block, zero
+from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_to_write, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -76,10 +77,9 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
     cdef vec[2 * TAPS] tap
     cdef vec[2] v
     cdef const char *x
-    cdef const char *column
     cdef const real *weights
     cdef char *at
-    cdef int64_t y, low = s.low, high = s.high, begin, end, _r, _v, i
+    cdef int64_t y, begin, end, _r, _v, i
     cdef bint fetch
     cdef int c, h, j, k, n = registers(held), q
     for _v in range(s.vectors):
@@ -91,10 +91,7 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
             if fetch:
                 for q in range(pixels):
                     prefetch_to_write(at + s.dst_ahead + q * s.dst_x)
-                for i in range(s.fresh):
-                    x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
-                    for q in range(pixels * step):
-                        prefetch_soon(x + q * s.src_x)
+                fetch_columns(s, src, y, pixels * step)
             taps_inside(s, y, &begin, &end)
             for i in range(begin, end):
                 x = src + (y + i * s.unit) * s.src_y
@@ -103,10 +100,7 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
                     for h in range(n):
                         tap[j * n + h] = load(weights + j * s.filter_col + h * VL)
                 for c in range((pixels - 1) * step + taps):
-                    column = x + c * s.src_x
-                    if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
-                        column = s.zeros
-                    load_wide(held, column, v)
+                    load_wide(held, column_at(s, x, c, taps, (pixels - 1) * step), v)
                     for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
                         j, q = c % step + k * step, c // step - k
                         if j < taps and 0 <= q < pixels:

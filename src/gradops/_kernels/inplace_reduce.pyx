@@ -6,13 +6,13 @@ order. Packed: nothing. A register tile is one vector of some pixels of a row of
 the pixels is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk as in inplace_gather.
 
 *Assumes:* x, dy and dw are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or come first in small
-images, which are turned; the problem is that of the forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dy has a tap inside
-the image.
+images, which are turned; the problem is that of the forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2,
+and every column of dy has a tap inside the image.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, comes_first, first_channel, from_registers, held_storage, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, vector_lanes, vectors_at_once, walk_down
+from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, first_channel, from_registers, held_storage, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, vector_lanes, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -72,9 +72,8 @@ cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, co
     cdef vec[2 * PIXELS] d
     cdef vec[2] v
     cdef const char *x
-    cdef const char *column
     cdef const char *at
-    cdef int64_t y, low = s.low, high = s.high, begin, end, _r, _v
+    cdef int64_t y, begin, end, _r, _v
     cdef bint fetch
     cdef int c, h, i, j, k, n = registers(held), q
     for _v in range(s.vectors):
@@ -88,10 +87,7 @@ cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, co
             if fetch:
                 for q in range(pixels):
                     prefetch_soon(at + s.dst_ahead + q * s.dst_x)
-                for i in range(s.fresh):
-                    x = src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
-                    for q in range(pixels * step):
-                        prefetch_soon(x + q * s.src_x)
+                fetch_columns(s, src, y, pixels * step)
             taps_inside(s, y, &begin, &end)
             for q in range(pixels):
                 load_wide(held, s.zeros if q < pixels - 1 and q < s.skip else at + q * s.dst_x, d + q * n)
@@ -99,10 +95,7 @@ cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, co
                 if begin <= first + i < end:
                     x = <const char *> unknown(<const real *> (src + (y + (first + i) * s.unit) * s.src_y))
                     for c in range((pixels - 1) * step + taps):
-                        column = x + c * s.src_x
-                        if (c < taps - 1 and c < low) or (c > (pixels - 1) * step and c >= high):
-                            column = s.zeros
-                        load_wide(held, column, v)
+                        load_wide(held, column_at(s, x, c, taps, (pixels - 1) * step), v)
                         for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
                             j, q = c % step + k * step, c // step - k
                             if j < taps and 0 <= q < pixels:

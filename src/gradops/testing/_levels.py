@@ -25,6 +25,5 @@ def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
         Axis(size, taps, stride, dilation, before, out) for size, out, taps, stride, dilation, before in problem.axes
     )
     per_group, groups, outputs = problem.filter_groups
-    result = {"": "output", "input_sizes": "input", "filter_sizes": "filter"}[op.sizes]
     axes = laid_down(rows, cols)
-    return algorithms(result, op.kind == "depthwise", *axes, groups, per_group, outputs * groups, problem.layout)
+    return algorithms(op.result, op.kind == "depthwise", *axes, groups, per_group, outputs * groups, problem.layout)

@@ -56,6 +56,11 @@ class Op:
         return self.name
 
     @property
+    def result(self) -> str:
+        """What a convolution computes, as `gradops._algorithms` calls it."""
+        return {"": "output", "input_sizes": "input", "filter_sizes": "filter"}[self.sizes]
+
+    @property
     def function(self) -> Callable[..., Any]:
         """The public function."""
         return getattr(gradops, self.name)

@@ -40,7 +40,8 @@ cdef struct Gather:
     const char *filter
     char *dst
     bint channel_rows
-    int64_t pixels, channels                            # block sizes
+    int64_t pixels, channels                            # block sizes, at most
+    int64_t threads
     int64_t *panels                                     # where the packed filter of each lane pair begins, in reals of one group
     int64_t *blocks                                     # how many blocks lie before each lane pair
     int64_t group_panels                                # reals of the packed filter of one group
@@ -74,20 +75,39 @@ cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
     return size >= LARGE_PLANE or (size >= LEAST_PLANE and (size % VL == 0 or w.g.dst_channels <= FEW_CHANNELS))
 
 
+cdef int64_t unit(const Gather *w) noexcept nogil:
+    """Pixels that are not split, which a register tile computes at once."""
+    return VL if w.channel_rows else MR
+
+
+cdef int64_t cut(const Gather *w, int64_t count, int64_t index, int64_t parts) noexcept nogil:
+    """Where part `index` of so many pixels begins."""
+    return smaller(part(divide_up(count, unit(w)), index, parts) * unit(w), count)
+
+
+cdef int64_t shares(const Gather *w, int64_t count, int64_t others) noexcept nogil:
+    """Into how many spans so many pixels fall, with so many blocks for each: every thread has as many blocks, if it can."""
+    cdef int64_t parts = divide_up(count, w.pixels), most = divide_up(count, unit(w))
+    while parts < most and parts * others % w.threads:
+        parts += 1
+    return parts
+
+
 cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
-    """Into how many spans of pixels a lane pair falls."""
+    """Into how many spans of pixels a lane pair falls; those of planes that are used in place lie within one."""
+    cdef int64_t others = w.g.groups * divide_up(w.g.dst_channels, w.channels)
     if planes_in_place(w, p):
-        return w.g.images * divide_up(w.g.dst_c, w.pixels)
-    return divide_up(pixels(p), w.pixels)
+        return w.g.images * shares(w, w.g.dst_c, w.g.images * others)
+    return shares(w, pixels(p), others)
 
 
 cdef int64_t span_start(const Gather *w, const Patches *p, int64_t index) noexcept nogil:
-    """The first pixel of a span; within a plane that is used in place they start with panels."""
-    cdef int64_t parts
+    """The first pixel of a span."""
+    cdef int64_t parts = spans(w, p)
     if planes_in_place(w, p):
-        parts = divide_up(w.g.dst_c, w.pixels)
-        return index // parts * w.g.dst_c + smaller(part(divide_up(w.g.dst_c, NR), index % parts, parts) * NR, w.g.dst_c)
-    return part(pixels(p), index, spans(w, p))
+        parts = parts // w.g.images
+        return index // parts * w.g.dst_c + cut(w, w.g.dst_c, index % parts, parts)
+    return cut(w, pixels(p), index, parts)
 
 
 cdef void plan_blocks(Gather *w) noexcept nogil:
@@ -106,6 +126,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
+    w.threads = threads
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
     w.channels = CHANNELS if w.channel_rows or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
@@ -219,10 +240,10 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     first, b.end = span_start(w, &p, index), span_start(w, &p, index + 1)
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.patch, b.c = scratch, scratch + patch_size(w)
-    steps = divide_up(b.end - first, PIXELS if w.channel_rows else PIXELS // MR * MR)
+    steps = divide_up(divide_up(b.end - first, unit(w)), PIXELS // unit(w))
     for i in range(steps):
-        b.first = first + part(b.end - first, i, steps)
-        b.count = first + part(b.end - first, i + 1, steps) - b.first
+        b.first = first + cut(w, b.end - first, i, steps)
+        b.count = first + cut(w, b.end - first, i + 1, steps) - b.first
         gather_pixels(w, &p, pair, &b)
 
 

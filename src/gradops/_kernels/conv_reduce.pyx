@@ -64,6 +64,9 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
         else:
             break
     w.channel_blocks = divide_up(g.dst_channels, w.channels)
+    blocks = w.dw.spans * g.groups * w.channel_blocks
+    while blocks * w.slot_blocks % threads and w.slots // (w.slot_blocks + 1) >= 2 * MR:
+        w.slot_blocks += 1                              # as many blocks for each thread
     w.turned = whole(g) and is_turned(w)
 
 

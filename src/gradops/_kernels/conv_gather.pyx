@@ -29,7 +29,7 @@ cdef enum:
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows
-    BLOCKS = 6                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
+    BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 
 
@@ -301,13 +301,14 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
-    """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. A block with all channels of dst has its
-    whole vectors computed there."""
+    """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. Whole
+    vectors of dst are computed there, where its pixels are rows."""
     cdef const Problem *g = w.g
     cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC), tiles = divide_up(b.count, MR), ldc = w.channels + PAD, t, i, end
     cdef int64_t dst_row = g.dst_x * item_size(w.storage), src_row = g.src_x * item_size(w.storage)
     cdef bint last = (k + 1) * KC >= depth, dst_follows = dst_in_rows(p) and b.channels == g.dst_x, src_follows = src_in_rows(p) and k == 0
-    cdef int64_t whole = b.channels // VL * VL if dst_follows and w.storage == REAL_STORAGE else 0
+    cdef int64_t whole = b.channels // VL * VL if dst_in_rows(p) and w.storage == REAL_STORAGE else 0
+    cdef real *dst = <real *> w.dst + b.first * g.dst_x + b.group * g.dst_channels + b.channel
     cdef int64_t distance = panel_distance(p)
     cdef const real *filter = packed_filter(w, pair, b.group)
     cdef Rows src = pixel_rows(p, b, k * KC, kc)
@@ -324,7 +325,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
             fetch_lines(write.at, MR * dst_row, True)
         if whole:
             multiply(&src, i, end - i, whole, kc, panels(filter, distance, k * KC, b.channel), distance,
-                     <real *> (w.dst + (b.first + i) * dst_row), g.dst_x, k > 0, read, write)
+                     dst + i * g.dst_x, g.dst_x, k > 0, read, write)
         if rest.channels:
             rest.c = b.c + (0 if depth <= KC else i * ldc)
             multiply(&src, i, end - i, rest.channels, kc, panels(filter, distance, k * KC, rest.channel), distance, rest.c, ldc, k > 0, read, write)

@@ -19,7 +19,7 @@ from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger,
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_rows, prefetch_soon
 
 cdef enum:
-    DEPTH = 256                                         # pixels that are packed at a time
+    DEPTH = 256                                         # pixels that are packed at a time, at most
     SLOTS = 252                                         # of a block, at most
     CHANNELS = 256                                      # of a block, at most
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks
@@ -349,11 +349,12 @@ cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, cons
 
 
 cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:
-    """Pixels of a pass. Half as many leave the second cache to the rows that are fetched for the next one: of 1x1 layers with more channels of dy than
-    of x, where both lie, 0.8 to 1.0 of the time, of the others 1.02; of narrow tiles, which pack both, 0.98 (float32, Zen 5)."""
-    if w.storage != REAL_STORAGE or w.g.src_c != 1 or (MR > 6 and (not src_in_rows(p) or w.g.dst_channels <= w.slots)):
-        return DEPTH
-    return DEPTH // 2
+    """Pixels of a pass over rows: as many bytes in each type. Half as many leave the second cache to the rows that are fetched for the next one: of 1x1
+    layers with more channels of dy than of x, where both lie, 0.8 to 1.0 of the time, of the others 1.02; of narrow tiles, which pack both, 0.98 (float32, Zen 5)."""
+    cdef int64_t most = DEPTH * 4 // <int64_t> sizeof(real)
+    if w.storage == REAL_STORAGE and (MR <= 6 or (src_in_rows(p) and w.g.dst_channels > w.slots)):
+        return most // 2
+    return most
 
 
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:

@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, part, smaller
-from _storage cimport real, vec, VL, NV, NR, MR, LINE, clear, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write
+from _storage cimport real, vec, VL, NV, NR, MR, LINE, PAIR, clear, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
@@ -21,12 +21,21 @@ cdef struct Stream:                                     # memory that is needed 
     const char *at
     int64_t tile, step
     int64_t tiles                                       # beyond, the last is fetched again
+    int64_t far                                         # of pairs: the tiles after these fetch what lies so many bytes beyond, unless it is 0
 
 
 cdef inline Stream stream(const void *at, int64_t tile, int64_t step, int64_t tiles) noexcept nogil:
     cdef Stream s
-    s.at, s.tile, s.step, s.tiles = <const char *> at, tile, step, tiles
+    s.at, s.tile, s.step, s.tiles, s.far = <const char *> at, tile, step, tiles, 0
     return s
+
+
+cdef inline const char *begin_of(const Stream *s, int64_t t) noexcept nogil:
+    """What tile t fetches first."""
+    cdef int64_t far = 0
+    if PAIR > 1 and s.far and t >= s.tiles:
+        t, far = t - s.tiles, s.far
+    return s.at + smaller(t, s.tiles - 1) * s.tile + far
 
 
 cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t depth, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
@@ -107,15 +116,15 @@ cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth,
             clear(c + i * ldc, divide_up(n, VL) * VL)
         return
     if fetch == READS:
-        later = larger(smaller(one.tiles, tiles * panels - two.tiles), 0)
+        later = larger(smaller(one.tiles * PAIR, tiles * panels - two.tiles * PAIR), 0)
     for j in range(panels):
         left = n - j * NR
         for t in range(tiles):
             i = part(m, t, tiles)
             rows = <int> (part(m, t + 1, tiles) - i)
             if fetch != NOTHING:
-                first.at = one.at + smaller(j * tiles + t, one.tiles - 1) * one.tile
-                second.at = two.at + smaller(larger(j * tiles + t - later, 0), two.tiles - 1) * two.tile
+                first.at = begin_of(&one, j * tiles + t)
+                second.at = begin_of(&two, larger(j * tiles + t - later, 0))
             if left > VL:
                 gemm_tile(rows, NV, by_column, depth, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
             else:

@@ -16,7 +16,7 @@ from _gemm cimport READS, Stream, stream, gemm_block
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_line, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
-from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_rows, prefetch_soon
+from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, prefetch_soon
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time, at most
@@ -91,6 +91,11 @@ cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t ch
     cdef int64_t panel, width, done = 0, take
     cdef Pixel at = pixel(p, first)
     cdef const char *src
+    if PAIR > 1 and dst_in_rows(p):
+        for panel in range(divide_up(channels, NR)):
+            src = w.dy + (first * w.g.dst_x + channel + panel * NR) * item_size(w.storage)
+            pair_lines(src, w.g.dst_x * item_size(w.storage), count, smaller(channels - panel * NR, NR), dst + panel * DEPTH * NR, NR)
+        return
     if channels % NR:
         clear(dst + channels // NR * DEPTH * NR, count * NR)
     while done < count:
@@ -125,8 +130,11 @@ cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t 
         rows.at, rows.ld = <const real *> rows.lies, w.g.src_x
     else:
         rows.at, rows.ld, rows.panel = b.patch, LD, NR
-        pack_pixels(p, first, depth, slot, slots, b.patch, LD)
-        pair_rows(b.patch, depth, slots, LD)
+        if PAIR > 1 and rows.lies != NULL:
+            pair_lines(rows.lies, rows.row, depth, slots, b.patch, LD)
+        else:
+            pack_pixels(p, first, depth, slot, slots, b.patch, LD)
+            pair_rows(b.patch, depth, slots, LD)
     return rows
 
 
@@ -163,9 +171,12 @@ cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const real *a, int6
 
 cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
     """The rows after an operand's, `width` bytes each, column by column of cache lines, if they lie in rows and are needed next."""
+    cdef Stream rest
     if rows.lies == NULL or not more:
         return stream(c, 0, 0, 1)
-    return stream(rows.lies + depth * rows.row, LINE, rows.row * PAIR, divide_up(width, LINE))
+    rest = stream(rows.lies + depth * rows.row, LINE, rows.row * PAIR, divide_up(width, LINE))
+    rest.far = rows.row
+    return rest
 
 
 cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, real *c, bint accumulate, bint more) noexcept nogil:

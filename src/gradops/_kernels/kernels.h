@@ -167,9 +167,33 @@ static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld
     }
 }
 
+/* dst[c] = the pair of one[c] and two[c], for c < 2 VL. */
+static inline void store_pairs(halves one, halves two, real *dst) {
+    halves low, high;
+    for (int i = 0; i < 2 * VL; i++) {
+        low[i] = i / 2 + i % 2 * 2 * VL;
+        high[i] = low[i] + VL;
+    }
+    *(halves *)dst = __builtin_shuffle(one, two, low);
+    *(halves *)(dst + VL) = __builtin_shuffle(one, two, high);
+}
+
+/* dst[r ld + c] = the pair of rows 2r and 2r + 1 of column c, which lie as bfloat16, `row` bytes apart. Writes at least 2 VL columns. */
+static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld) {
+    const int64_t last = cols - 2 * VL;
+    const __mmask32 some = last < 0 ? (1u << cols) - 1 : ~0u;
+    for (int64_t r = 0; r < rows; r += 2, src += 2 * row, dst += ld) {
+        for (int64_t i = 0; i < cols; i += 2 * VL) {
+            const int64_t c = last < 0 || i < last ? i : last;
+            store_pairs((halves)_mm512_maskz_loadu_epi16(some, src + 2 * c), (halves)_mm512_maskz_loadu_epi16(r + 1 < rows ? some : 0, src + row + 2 * c), dst + c);
+        }
+    }
+}
+
 #else
 
 enum { PAIR = 1, PACKED_STORAGE = REAL_STORAGE };
+static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld) {}
 static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }
 static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {}
 static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld) {}

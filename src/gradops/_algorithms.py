@@ -64,27 +64,31 @@ channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
 ==================  ==================  ==================  ==================
 """
 
-PAIRED_CHANNELS = {"output": range(17, 128), "input": range(17, 128), "filter": range(17, 1 << 62)}
-"""The same by the result, where `conv` multiplies two bfloat16 at once, which `winograd` widens: of many channels `conv` has fewer instructions.
+PAIRED_CHANNELS = {
+    "NHWC": {"output": range(0), "input": range(0), "filter": range(17, 1 << 62)},
+    "NCHW": {"output": range(17, 96), "input": range(17, 96), "filter": range(17, 1 << 62)},
+}
+"""The same by the layout and the result, where `conv` multiplies two bfloat16 at once, which `winograd` widens: it has fewer instructions. Channels
+that come last lie in pairs already; those that come first, and pixels that are summed, have to be paired.
 
 Time of `conv` over that of `winograd`, bfloat16, 8 images, 2 threads of a Zen 5 (the forward op, the gradients of input and filter):
 
 ==========  =============  ==================  ==================
 channels    images         NHWC                NCHW
 ==========  =============  ==================  ==================
-8 to 8      56x56          0.52  0.51  0.50    0.40  0.38  0.57
-16 to 16    56x56          0.72  0.70  0.88    0.66  0.58  0.68
-8 to 64     56x56          0.51  0.92  0.56    0.46  0.70  0.65
-64 to 8     56x56          0.82  0.41  1.20    0.66  0.51  0.90
-32 to 32    56x56          1.19  1.09  1.28    0.92  0.85  0.93
-64 to 64    56x56          1.10  1.06  1.30    0.92  0.91  1.03
-96 to 96    28x28          1.02  0.97  1.06    0.93  0.88  1.22
-128 to 128  112x112        0.93  0.92  1.39    0.70  0.68  1.16
-128 to 256  56x56          0.85  0.92  1.23    0.72  0.81  1.22
-512 to 512  28x28          0.92  0.86  1.22    0.80  0.75  1.19
-128 to 128  28x28          1.05  1.01  1.12    0.98  0.93  1.43
-256 to 256  14x14          1.02  0.99  1.05    1.16  1.12  1.52
-512 to 512  7x7            0.85  0.79  0.88    1.09  0.99  1.54
+8 to 8      56x56          0.35  0.35  0.27    0.39  0.38  0.62
+16 to 16    56x56          0.46  0.47  0.82    0.74  0.77  0.84
+8 to 64     56x56          0.39  0.60  0.51    0.74  0.89  0.68
+64 to 8     56x56          0.56  0.32  0.83    0.77  0.45  1.17
+32 to 32    56x56          0.85  0.81  1.24    1.13  1.18  1.09
+64 to 64    56x56          0.89  0.84  1.13    1.11  1.06  1.12
+96 to 96    28x28          0.85  0.81  1.03    0.97  0.91  1.23
+128 to 128  112x112        0.80  0.81  1.31    0.83  0.80  1.18
+128 to 256  56x56          0.76  0.82  1.10    0.84  0.91  1.20
+512 to 512  28x28          0.81  0.81  1.06    0.82  0.77  1.17
+128 to 128  28x28          0.84  0.85  1.13    0.96  0.91  1.35
+256 to 256  14x14          0.89  0.86  0.97    1.02  0.95  1.51
+512 to 512  7x7            0.71  0.73  0.83    0.97  0.90  1.54
 ==========  =============  ==================  ==================
 """
 
@@ -265,7 +269,7 @@ def _dense(
         return ("conv", *stem)
     if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
         return (*stem, "conv")
-    channels = PAIRED_CHANNELS[result] if paired else CHANNELS
+    channels = PAIRED_CHANNELS[data_format][result] if paired else CHANNELS
     return (*stem, "winograd", "conv") if min(per_group, outputs) in channels else (*stem, "conv", "winograd")
 
 

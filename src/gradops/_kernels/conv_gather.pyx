@@ -356,13 +356,13 @@ cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexc
     return stream(at, size // tiles, divide_up(size, tiles * divide_up(kc, PAIR)), tiles)
 
 
-cdef void pack_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst) noexcept nogil:
+cdef void pack_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t width, real *dst) noexcept nogil:
     """pack_pixels of bfloat16 that are neighbouring channels, an even number: two of them are a pair already, and are copied as if they were one float32."""
     cdef Problem halved = p.g[0]
     cdef Patches whole = p[0]
     halved.src_channels, halved.src_n, halved.src_y, halved.src_x = halved.src_channels // 2, halved.src_n // 2, halved.src_y // 2, halved.src_x // 2
     whole.g, whole.storage = &halved, FLOAT32
-    pack_pixels(&whole, first, count, slot // 2, slots // 2, dst, LD)
+    pack_pixels(&whole, first, count, slot // 2, width // 2, dst, LD)
 
 
 cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:

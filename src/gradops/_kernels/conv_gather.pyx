@@ -302,7 +302,8 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
     """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. Whole
-    vectors of dst are computed there, where its pixels are rows."""
+    vectors of dst are computed there, where its pixels are rows. The last vector of all channels, that is not whole, may spill zeros into the next pixel
+    as long as that is computed afterwards: so the last panel comes first."""
     cdef const Problem *g = w.g
     cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC), tiles = divide_up(b.count, MR), ldc = w.channels + PAD, t, i, end
     cdef int64_t dst_row = g.dst_x * item_size(w.storage), src_row = g.src_x * item_size(w.storage)
@@ -315,6 +316,8 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     cdef Block rest = b[0]
     cdef Stream read, write
     cdef Stream next_src = sweep(p.src, MR * src_row, divide_up(b.channels, NR), kc), next_dst = sweep(w.dst, MR * dst_row, divide_up(b.channels, NR), kc)
+    cdef bint spills = dst_follows and w.storage == REAL_STORAGE and whole < b.channels and depth <= KC
+    cdef int64_t begun = (b.channels - 1) // NR * NR
     rest.channel += whole
     rest.channels -= whole
     for t in range(tiles):
@@ -323,6 +326,11 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         write = following(&next_dst, dst_row, b.first + end, dst_follows and (k == 0 if whole else last), b)
         if whole and write.step > LINE:                 # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, MR * dst_row, True)
+        if spills and b.first + end < b.end:
+            multiply(&src, i, end - i, b.channels - begun, kc, panels(filter, distance, 0, begun), distance, dst + i * g.dst_x + begun, g.dst_x, False, read, write)
+            multiply(&src, i, end - i, begun, kc, filter, distance, dst + i * g.dst_x, g.dst_x, False, read, write)
+            at[0] = pixel(p, b.first + end)
+            continue
         if whole:
             multiply(&src, i, end - i, whole, kc, panels(filter, distance, k * KC, b.channel), distance,
                      dst + i * g.dst_x, g.dst_x, k > 0, read, write)

@@ -301,9 +301,8 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
-    """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. Whole
-    vectors of dst are computed there, where its pixels are rows. The last vector of all channels, that is not whole, may spill zeros into the next pixel
-    as long as that is computed afterwards: so the last panel comes first."""
+    """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. Whole vectors of dst are computed where they lie if its
+    pixels are rows. If all channels end within a vector, it may spill into the next pixel as long as that is computed afterwards: the last panel comes first."""
     cdef const Problem *g = w.g
     cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC), tiles = divide_up(b.count, MR), ldc = w.channels + PAD, t, i, end
     cdef int64_t dst_row = g.dst_x * item_size(w.storage), src_row = g.src_x * item_size(w.storage)

@@ -171,12 +171,12 @@ cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const real *a, int6
 
 cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
     """The rows after an operand's, `width` bytes each, column by column of cache lines, if they lie in rows and are needed next."""
-    cdef Stream rest
+    cdef Stream following
     if rows.lies == NULL or not more:
         return stream(c, 0, 0, 1)
-    rest = stream(rows.lies + depth * rows.row, LINE, rows.row * PAIR, divide_up(width, LINE))
-    rest.far = rows.row
-    return rest
+    following = stream(rows.lies + depth * rows.row, LINE, rows.row * PAIR, divide_up(width, LINE))
+    following.far = rows.row
+    return following
 
 
 cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, real *c, bint accumulate, bint more) noexcept nogil:

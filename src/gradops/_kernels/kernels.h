@@ -320,16 +320,18 @@ static inline void widen_bfloat16_vector(const uint16_t *src, float *dst) {
     *(float_bits *)dst = __builtin_convertvector(*(const half_bits *)src, float_bits) << 16;
 }
 
-#if defined(__AVX512BF16__)                                    /* subnormal numbers become zero, as in multiply_add */
-static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) { _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(src))); }
-#else
 static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
     float_bits u = *(const float_bits *)src;
+#if defined(__AVX512BF16__)                                     /* one instruction, which takes subnormal numbers for zero */
+    if (!_mm512_cmplt_epu32_mask((__m512i)((u & 0x7fffffff) - 1), _mm512_set1_epi32(0x7fffff))) {
+        _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)u));
+        return;
+    }
+#endif
     float_bits rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
     float_bits is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
     *(half_bits *)dst = __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), half_bits);
 }
-#endif
 
 /* The same for float16: one instruction, or one number after the other. */
 #if defined(__AVX512F__)

@@ -94,23 +94,26 @@ channels    images         NHWC                NCHW
 
 LEAST_PAIRED_WINDOW = 17
 """Numbers of a row of a window, channels last, from which on a filter gradient pairs bfloat16: those of pairs are copied for each window, narrower
-ones of float32 are read from a line that all windows of a row share. Time of pairs over that of float32, 1 thread of a Zen 5:
+ones of float32 are read from a line that all windows of a row share. Time of pairs over that of float32, 2 threads of a Zen 5:
 
-=================  ======  =======  ====
-first layer        window  numbers  time
-=================  ======  =======  ====
-vgg                3x3x3   9        2.51
-inception_v3       3x3x3   9        4.98
-mobilenet_v1       3x3x3   9        3.20
-rgba               3x3x4   12       3.19
-convnext_t         4x4x3   12       1.25
-lenet5             5x5x1   5        2.71
-gray               5x5x1   5        8.61
-resnet             7x7x3   21       0.63
-alexnet            11x11x3 33       0.36
-flownet_s          7x7x6   42       0.56
-vit_b16            16x16x3 48       0.53
-=================  ======  =======  ====
+================  =======  =======  ====
+first layer       window   numbers  time
+================  =======  =======  ====
+vgg               3x3x3    9        1.92
+inception_v3      3x3x3    9        3.40
+mobilenet_v1      3x3x3    9        3.41
+mobilenet_v3      3x3x3    9        4.12
+efficientnet_b4   3x3x3    9        2.06
+rgba              3x3x4    12       3.22
+convnext_t        4x4x3    12       1.32
+unet              3x3x1    3        1.11
+lenet5            5x5x1    5        2.70
+gray              5x5x1    5        5.89
+resnet            7x7x3    21       0.72
+alexnet           11x11x3  33       0.58
+flownet_s         7x7x6    42       0.67
+vit_b16           16x16x3  48       0.52
+================  =======  =======  ====
 """
 
 TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
@@ -350,16 +353,16 @@ def _inplace(result: str, rows: Axis, cols: Axis) -> bool:
     return all(taps in TILE_TAPS[1] for taps in lanes) and rows.taps <= MOST_ROWS
 
 
-def pairs(result: str, cols: Axis, groups: int, per_group: int, data_format: str) -> bool:
+def multiplies_pairs(result: str, cols: Axis, groups: int, per_group: int, data_format: str) -> bool:
     """Whether bfloat16 may be multiplied in pairs: not where narrow windows are read from lines of float32."""
     narrow = cols.taps > 1 and cols.taps * per_group < LEAST_PAIRED_WINDOW
     return not (result == "filter" and data_format == "NHWC" and groups == 1 and narrow)
 
 
-def stem_of(algorithm: str, work: str, storage: int, paired: bool = True) -> str:
-    """The kernel of an algorithm for a storage code; `paired` says whether bfloat16 may be multiplied in pairs."""
+def stem_of(algorithm: str, work: str, storage: int, in_pairs: bool = True) -> str:
+    """The kernel of an algorithm for a storage code; `in_pairs` says whether bfloat16 may be multiplied in pairs."""
     stem = _STEMS[algorithm, work][storage]
-    return stem if paired else stem.replace("_bf16", "_f32")
+    return stem if in_pairs else stem.replace("_bf16", "_f32")
 
 
 _STEMS = {

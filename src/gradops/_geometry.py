@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from gradops._algorithms import algorithms, pairs
+from gradops._algorithms import algorithms, multiplies_pairs
 from gradops._problem import Axis, Plan, laid_down
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
@@ -160,7 +160,7 @@ def plan(
         work=kind.work,
         algorithms=algorithms(*asked),
         paired=algorithms(*asked, paired=True),
-        pairs=pairs(kind.result, cols, groups, filter_shape[2], data_format),
+        in_pairs=multiplies_pairs(kind.result, cols, groups, filter_shape[2], data_format),
         filter_format=filter_format,
     )
 

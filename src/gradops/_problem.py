@@ -108,7 +108,7 @@ class Plan:
     work: str
     algorithms: tuple[str, ...]
     paired: tuple[str, ...]
-    pairs: bool
+    in_pairs: bool
     filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
@@ -119,7 +119,7 @@ class Plan:
 
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""
-        return stem_of(algorithm, self.work, storage, self.pairs)
+        return stem_of(algorithm, self.work, storage, self.in_pairs)
 
     def problem(self, algorithm: str, unpadded: bool = False) -> bytes:
         """The kernel's view; made when a kernel first runs, so that its lanes never outgrow arrays that exist.

@@ -52,6 +52,13 @@ cdef inline int64_t part(int64_t total, int64_t index, int64_t parts) noexcept n
     return total // parts * index + smaller(index, total % parts)
 
 
+cdef inline int64_t even_parts(int64_t parts, int64_t most, int64_t others, int64_t threads) noexcept nogil:
+    """So many parts or, up to `most`, as many more as give each thread the same number of blocks, of which there are `others` in each part."""
+    while parts < most and parts * others % threads:
+        parts += 1
+    return parts
+
+
 cdef enum:
     FEW = 1 << 20                                       # multiply-adds that one thread does sooner than it wakes another: 20 us on Zen 4
 

@@ -12,7 +12,7 @@ from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
-from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, FLOAT32, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, widen_block, narrow_block, pair_columns, pair_rows
 
@@ -86,11 +86,8 @@ cdef int64_t cut(const Gather *w, int64_t count, int64_t index, int64_t parts) n
 
 
 cdef int64_t shares(const Gather *w, int64_t count, int64_t others) noexcept nogil:
-    """Into how many spans so many pixels fall, with so many blocks for each: every thread has as many blocks, if it can."""
-    cdef int64_t parts = divide_up(count, w.pixels), most = divide_up(count, unit(w))
-    while parts < most and parts * others % w.threads:
-        parts += 1
-    return parts
+    """Into how many spans so many pixels fall, with so many blocks for each."""
+    return even_parts(divide_up(count, w.pixels), divide_up(count, unit(w)), others, w.threads)
 
 
 cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
@@ -328,7 +325,6 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         if spills and b.first + end < b.end:
             multiply(&src, i, end - i, b.channels - begun, kc, panels(filter, distance, 0, begun), distance, dst + i * g.dst_x + begun, g.dst_x, False, read, write)
             multiply(&src, i, end - i, begun, kc, filter, distance, dst + i * g.dst_x, g.dst_x, False, read, write)
-            at[0] = pixel(p, b.first + end)
             continue
         if whole:
             multiply(&src, i, end - i, whole, kc, panels(filter, distance, k * KC, b.channel), distance,
@@ -336,6 +332,8 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         if rest.channels:
             rest.c = b.c + (0 if depth <= KC else i * ldc)
             multiply(&src, i, end - i, rest.channels, kc, panels(filter, distance, k * KC, rest.channel), distance, rest.c, ldc, k > 0, read, write)
+            if spills:
+                at[0] = pixel(p, b.first + i)           # those before were not stored one by one
             if last:
                 store_pixels(w, p, &rest, at, end - i)
 

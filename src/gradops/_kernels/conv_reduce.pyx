@@ -15,7 +15,7 @@ from _entry cimport exported, outcome
 from _gemm cimport READS, Stream, stream, gemm_block
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_line, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
-from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, prefetch_soon
 
 cdef enum:
@@ -65,8 +65,7 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
             break
     w.channel_blocks = divide_up(g.dst_channels, w.channels)
     blocks = w.dw.spans * g.groups * w.channel_blocks
-    while blocks * w.slot_blocks % threads and w.slots // (w.slot_blocks + 1) >= 2 * MR:
-        w.slot_blocks += 1                              # as many blocks for each thread
+    w.slot_blocks = even_parts(w.slot_blocks, w.slots // (2 * MR), blocks, threads)
     w.turned = whole(g) and is_turned(w)
 
 

@@ -6,7 +6,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import LEAST_PATCH, LEAST_STEM_COLUMNS
+from gradops._algorithms import (
+    FEW_STEM_FILTERS,
+    FEW_STEM_INPUTS,
+    FEW_STEM_OUTPUTS,
+    LEAST_PATCH,
+    LEAST_STEM_COLUMNS,
+    LEAST_STEM_PIXELS,
+)
 from gradops.testing import (
     OPS,
     Problem,
@@ -21,6 +28,7 @@ from gradops.testing import (
 
 MOST = max(LEAST_STEM_COLUMNS)
 GATHERS = [OPS["conv2d"], OPS["conv2d_backprop_input"]]
+REDUCES = OPS["conv2d_backprop_filter"]
 PROBLEMS = [
     Problem(n=2, h=20, w=24, c=3, k=16, r=7, s=7, strides=(2, 2), padding="SAME"),
     Problem(n=1, h=30, w=150, c=4, k=9, r=3, s=5, strides=(3, 2), dilations=(2, 3), padding="SAME"),
@@ -30,10 +38,14 @@ PROBLEMS = [
     Problem(n=2, h=17, w=40, c=6, k=8, r=3, s=3, groups=2, padding="SAME"),
     Problem(n=1, h=13, w=29, c=20, k=5, r=3, s=3, padding="SAME"),
     Problem(n=1, h=12, w=64, c=6, k=6, r=4, s=2, dilations=(3, 4), padding=(2, 9, 4, 1)),
+    Problem(n=3, h=90, w=33, c=7, k=70, r=3, s=3, dilations=(2, 1), padding="SAME"),
+    Problem(n=2, h=70, w=130, c=3, k=13, r=4, s=4, strides=(4, 4), padding=(0, 2, 3, 1)),
+    Problem(n=2, h=40, w=56, c=90, k=5, r=3, s=5, strides=(1, 3), groups=5, padding="SAME"),
+    Problem(n=1, h=5, w=40, c=2, k=11, r=7, s=1, strides=(2, 1), padding=(4, 3, 0, 0)),
 ]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")
-    for op in GATHERS
+    for op in [*GATHERS, REDUCES]
     for base in PROBLEMS
     for layout in ("nhwc", "nchw")
     if "stem" in accepting(op, problem := Problem.parse(f"{str(base)[:-5]}_{layout}"))
@@ -45,8 +57,9 @@ def stem(op, problem, *operands, **options):
         return op(problem, *operands, **options)
 
 
-def test_there_are_cases_of_both_ops():
-    assert {case.values[0] for case in CASES} == set(GATHERS) and len(CASES) >= 20
+def test_there_are_cases_of_all_ops():
+    assert {case.values[0] for case in CASES} == {*GATHERS, REDUCES} and len(CASES) >= 30
+    assert sum(case.values[0] is REDUCES for case in CASES) >= 10
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
@@ -98,11 +111,35 @@ def test_any_shape(op, few, sizes, taps, strides, dilations, padding, layout):
     assert_exact(got, expected, label=f"{op} {problem}", mostly_zero_ok=True)
 
 
-@pytest.mark.parametrize("op", GATHERS, ids=str)
+@given(
+    channels=st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 3)),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(16, 80)),
+    taps=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    strides=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 2, 3)]),
+    dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
+)
+def test_any_shape_of_a_filter(channels, sizes, taps, strides, dilations, padding, dtype):
+    c, k, groups = channels
+    n, h, w = sizes
+    problem = Problem(
+        n=n, h=h, w=w * strides[1], c=c * groups, k=k * groups, r=taps[0], s=taps[1], strides=strides, dilations=dilations,
+        groups=groups, padding=padding, layout="NCHW",
+    )  # fmt: skip
+    assume(all(axis[1] > 0 for axis in problem.axes) and "stem" in accepting(REDUCES, problem))
+    operands = random_integers(REDUCES.shapes(problem), np.float64, seed=h)
+    expected = REDUCES.expect(problem, *operands)
+    got = stem(REDUCES, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+    assert_exact(got, expected, label=f"{problem} {dtype}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize("op", [*GATHERS, REDUCES], ids=str)
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
 def test_infinities_do_not_spread(op, value, at, level):
-    problem = Problem(n=1, h=9, w=30, c=3, k=4, r=5, s=5, padding="SAME")
+    layout = "NCHW" if op is REDUCES else "NHWC"
+    problem = Problem(n=1, h=9, w=30, c=3, k=4, r=5, s=5, padding="SAME", layout=layout)
     operands = random_normal(op.shapes(problem), np.float32, seed=11)
     operands[at].flat[0] = value
     with forced(algorithm="conv"):
@@ -137,3 +174,31 @@ PATCHES = {"h": 16, "w": 32, "r": 4, "s": 4, "strides": (4, 4)}
 def test_few_channels_of_a_wide_result_take_it(options, ops):
     problem = Problem(**{"h": 9, "w": 24, "c": 3, "k": 64, "r": 3, "s": 3, "padding": "SAME"} | options)
     assert {name for name, op in OPS.items() if op.kind == "dense" and accepting(op, problem)[0] == "stem"} == ops
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ({}, True),
+        ({"layout": "NHWC"}, False),
+        ({"w": 15}, False),
+        ({"c": FEW_STEM_INPUTS + 1}, False),
+        ({"strides": (1, 2), "w": 60}, True),
+        ({"strides": (3, 3), "w": 120}, False),
+        ({"w": LEAST_STEM_PIXELS - 1}, False),
+        ({"w": LEAST_STEM_PIXELS - 1, "k": FEW_STEM_FILTERS // 3}, True),
+        ({"c": 64, "k": FEW_STEM_OUTPUTS}, True),
+        ({"c": 64, "k": FEW_STEM_OUTPUTS + 1}, False),
+        ({"c": 256, "k": 256, "groups": 32}, True),
+        ({"c": 64, "k": 2, "r": 1, "s": 1}, False),
+        ({"r": 1, "s": 1}, True),
+        ({"r": 60, "s": 60, "h": 90, "w": 90}, False),
+        ({"h": 400, "w": 70000}, False),
+    ],
+    ids=str,
+)
+def test_few_channels_of_a_filter_take_it(options, taken):
+    problem = Problem(
+        **{"h": 9, "w": 48, "c": 3, "k": 64, "r": 3, "s": 3, "padding": "SAME", "layout": "NCHW"} | options
+    )
+    assert (accepting(REDUCES, problem)[0] == "stem") == taken

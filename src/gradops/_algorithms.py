@@ -3,7 +3,7 @@
 ======================  ==============================================================================
 `conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
-`stem`                  vectors of pixels; few channels in the result, as the input gradient of a first layer has
+`stem`                  vectors of pixels; few channels: of the result, or, channels first, on a side of the filter
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers
 `planes`                the same over planes: channels first, one filter for each, strides 1 and 2
 `inplace`               the same over images where they lie, or small ones that are turned; whole vectors of channels, one filter for each
@@ -243,6 +243,31 @@ One tap (1x1) shares nothing that `stem` could use twice: 1.0 to 2.5 times that 
 MOST_STEM_SCRATCH = 400_000
 """Numbers that the ring of rows of `stem` may hold: 2 MiB with the rest of its scratch, and what stays in a cache."""
 
+MOST_STEM_ROWS, MOST_STEM_TAPS = 100_000, 2048
+"""The same for the gradient of the filter: numbers of the rows of a pass, and taps, each of which has a sum of its own in every lane."""
+
+FEW_STEM_OUTPUTS, FEW_STEM_INPUTS, FEW_STEM_FILTERS, LEAST_STEM_PIXELS, MOST_STEM_STRIDE = 4, 4, 128, 28, 2
+"""Channels of a group from which on `conv` takes longer than `stem` to compute the gradient of a filter, channels first: so few outputs, so few inputs
+where rows fill enough of the vectors and strides leave rows close together, or so few of both, multiplied. For each, `conv` has to turn an operand
+or copies it for each tap.
+
+Time of `conv` or `winograd`, whichever is shorter, over that of `stem`, 3x3 taps, float32, 8 or 16 images, 2 threads of a Zen 5, for 4, 8, 16, 32 and 128
+outputs:
+
+======  ========  ========================  ========================  ========================  ========================
+stride  pixels    1 input                   4 inputs                  16 inputs                 64 inputs
+======  ========  ========================  ========================  ========================  ========================
+1       112       8.9  5.7  2.9  2.0  2.6   5.6  3.2  1.7  1.4  1.5   4.2  2.5  1.3  0.9  0.9   3.3  1.8  1.0  0.8  0.6
+1       28        5.9  4.5  2.3  1.7  1.9   4.0  2.6  1.5  1.1  1.0   2.4  1.4  0.8  0.5  0.5   1.7  1.0  0.5  0.4  0.4
+1       18        4.5  3.6  2.2  1.5  1.4   3.8  2.3  1.3  0.9  0.7   1.6  1.0  0.5  0.4  0.3   1.1  0.7  0.4  0.3  0.3
+2       112       4.5  3.6  2.1  1.7  2.3   3.3  2.4  1.4  1.3  1.2   2.0  1.8  1.3  1.1  1.0   1.9  1.6  1.3  1.1  1.0
+2       28        2.9  2.5  1.6  1.3  1.7   2.4  1.8  1.2  1.0  1.0   1.8  1.4  0.9  0.8  0.7   1.9  1.5  1.0  0.8  0.8
+======  ========  ========================  ========================  ========================  ========================
+
+In float64 and 16 bits they are 0.7 to 1.5 times as large. 7x7 taps gain 1.0 to 1.5 at 112 pixels whatever the channels, and lose at 18. Stride 4: 3
+inputs, 64 and 96 outputs 1.0 and 0.8. Groups of 4 to 4 5.7, of 8 to 8 2.2. One tap: 3 to 8 5.2, 3 to 64 1.9, 16 to 8 1.8, but 64 to 2 0.8.
+"""
+
 
 def algorithms(
     result: str,
@@ -286,15 +311,19 @@ def _dense(
     result: str, rows: Axis, cols: Axis, groups: int, per_group: int, outputs: int, data_format: str, paired: bool
 ) -> tuple[str, ...]:
     """The algorithms for several channels a group."""
-    stem = ("stem",) if _stem(result, rows, cols, per_group, outputs) else ()
-    if rows.taps == cols.taps == 1 or (
-        data_format == "NHWC" and groups == 1 and side_by_side(cols) and cols.taps * per_group >= LEAST_PATCH
-    ):
-        return ("conv", *stem)
-    if not all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
-        return (*stem, "conv")
-    channels = PAIRED_CHANNELS[data_format][result] if paired else CHANNELS
-    return (*stem, "winograd", "conv") if min(per_group, outputs) in channels else (*stem, "conv", "winograd")
+    others: tuple[str, ...] = ("conv",)
+    if all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
+        channels = PAIRED_CHANNELS[data_format][result] if paired else CHANNELS
+        others = ("winograd", "conv") if min(per_group, outputs) in channels else ("conv", "winograd")
+    if result == "filter":
+        accepts, few = _stem_reduces(rows, cols, data_format), _few(rows, cols, per_group, outputs)
+    else:
+        accepts = _stem_gathers(result, rows, cols, per_group, outputs)
+        patches = data_format == "NHWC" and groups == 1 and side_by_side(cols) and cols.taps * per_group >= LEAST_PATCH
+        few = not (rows.taps == cols.taps == 1 or patches)
+    if not accepts:
+        return others
+    return ("stem", *others) if few else (*others, "stem")
 
 
 def side_by_side(axis: Axis) -> bool:
@@ -302,15 +331,38 @@ def side_by_side(axis: Axis) -> bool:
     return axis.taps == axis.stride and axis.dilation == 1 and axis.before == 0 and axis.size == axis.out * axis.stride
 
 
-def _stem(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
-    """Whether `stem` accepts: all of its lanes have to read neighbouring pixels."""
+def _stem_gathers(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
+    """Whether `stem` accepts an output or the gradient of an input: all of its lanes have to read neighbouring pixels."""
     channels, summed = (per_group, outputs) if result == "input" else (outputs, per_group)
-    if result == "filter" or (result == "output" and (rows.stride > 1 or cols.stride > 1)):
+    if result == "output" and (rows.stride > 1 or cols.stride > 1):
         return False
     columns = -(-cols.size // cols.stride) if result == "input" else cols.out
     height, width = ((axis.taps - 1) * axis.dilation // axis.stride + 2 for axis in (rows, cols))
     fits = height * summed * (width + 8 * 16 + 16) <= MOST_STEM_SCRATCH
     return columns >= LEAST_STEM_COLUMNS.get(channels, columns + 1) and fits
+
+
+def _stem_reduces(rows: Axis, cols: Axis, data_format: str) -> bool:
+    """Whether `stem` accepts the gradient of a filter: rows have to fill a vector, and what a pass reads has to fit."""
+    if data_format != "NCHW" or cols.out < WIDEST_VECTOR:
+        return False
+    together = min(2 * -(-28 // -(-cols.out // WIDEST_VECTOR)), rows.out)
+    height, width = (
+        (count - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1
+        for axis, count in ((rows, together), (cols, cols.out))
+    )
+    return (height + 4 * together) * width <= MOST_STEM_ROWS and rows.taps * cols.taps <= MOST_STEM_TAPS
+
+
+def _few(rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
+    """Whether a filter has so few channels that `stem` is taken for its gradient."""
+    few = per_group * outputs <= FEW_STEM_FILTERS
+    near = cols.out >= LEAST_STEM_PIXELS and max(rows.stride, cols.stride) <= MOST_STEM_STRIDE
+    if rows.taps == cols.taps == 1:
+        few = few and per_group <= 4 * FEW_STEM_INPUTS
+    else:
+        few = few or outputs <= FEW_STEM_OUTPUTS
+    return few or (per_group <= FEW_STEM_INPUTS and near)
 
 
 def _first(result: str, rows: Axis, cols: Axis, inplace: bool) -> tuple[str, ...]:
@@ -371,7 +423,6 @@ _STEMS = {
     )
     for algorithm in ALGORITHMS
     for work in ("gather", "reduce")
-    if work == "gather" or algorithm != "stem"
 }
 
 STEMS = frozenset(stem for stems in _STEMS.values() for stem in stems)

@@ -85,8 +85,16 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
     """dst[i] = src[i step] for i < n. What is stored as 16 bits, and not far apart, is widened with what lies between."""
     cdef int64_t i, some
     cdef real[256] block
-    if storage >= FLOAT32 and step == 2:
+    if step == 1:
+        widen(storage, src, n, dst)
+    elif storage >= FLOAT32 and step == 2:
         copy_even(<const real *> src, n, dst)
+    elif step == 4:
+        while n > 0:
+            some = smaller(n, 128)
+            widen_strided(storage, src, 2, 2 * some - 1, block)
+            copy_even(block, some, dst)
+            src, dst, n = src + some * step * item_size(storage), dst + some, n - some
     elif storage >= FLOAT32:
         for i in range(n):
             dst[i] = (<const real *> src)[i * step]
@@ -94,7 +102,7 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
         widen_float16_even(<const uint16_t *> src, n, <float *> dst)
     elif step == 2:
         widen_bfloat16_even(<const uint16_t *> src, n, <float *> dst)
-    elif step <= 4:
+    elif step == 3:
         while n > 0:
             some = smaller(n, 64)
             widen(storage, src, (some - 1) * step + 1, block)

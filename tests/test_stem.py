@@ -12,6 +12,7 @@ from gradops._algorithms import (
     FEW_STEM_OUTPUTS,
     LEAST_PATCH,
     LEAST_STEM_COLUMNS,
+    LEAST_STEM_MULTIPLIER,
     LEAST_STEM_PIXELS,
 )
 from gradops.testing import (
@@ -43,10 +44,23 @@ PROBLEMS = [
     Problem(n=2, h=40, w=56, c=90, k=5, r=3, s=5, strides=(1, 3), groups=5, padding="SAME"),
     Problem(n=1, h=5, w=40, c=2, k=11, r=7, s=1, strides=(2, 1), padding=(4, 3, 0, 0)),
 ]
+MULTIPLIED = [
+    Problem(n=2, h=20, w=70, c=3, m=8, r=3, s=3, strides=(2, 2), padding="SAME"),
+    Problem(n=2, h=9, w=33, c=5, m=2, r=5, s=3, padding="SAME"),
+    Problem(n=3, h=40, w=60, c=20, m=5, r=3, s=3, dilations=(1, 2), padding=(1, 1, 0, 3)),
+    Problem(n=1, h=6, w=57, c=2, m=70, r=3, s=3, strides=(1, 2), padding="SAME"),
+]
+DEPTHWISE = [op for op in OPS.values() if op.kind == "depthwise"]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")
     for op in [*GATHERS, REDUCES]
     for base in PROBLEMS
+    for layout in ("nhwc", "nchw")
+    if "stem" in accepting(op, problem := Problem.parse(f"{str(base)[:-5]}_{layout}"))
+] + [
+    pytest.param(op, problem, id=f"{op}-{problem}")
+    for op in DEPTHWISE
+    for base in MULTIPLIED
     for layout in ("nhwc", "nchw")
     if "stem" in accepting(op, problem := Problem.parse(f"{str(base)[:-5]}_{layout}"))
 ]
@@ -58,7 +72,7 @@ def stem(op, problem, *operands, **options):
 
 
 def test_there_are_cases_of_all_ops():
-    assert {case.values[0] for case in CASES} == {*GATHERS, REDUCES} and len(CASES) >= 30
+    assert {case.values[0] for case in CASES} == {*GATHERS, REDUCES, *DEPTHWISE} and len(CASES) >= 40
     assert sum(case.values[0] is REDUCES for case in CASES) >= 10
 
 
@@ -85,6 +99,13 @@ def test_threads_do_not_change_a_bit(op, problem):
     one, *others = (stem(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
     for other in others:
         np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
+    operands = random_normal(op.shapes(problem), np.float32, seed=3)
+    moved = [at_the_edge(operand) for operand in operands]
+    np.testing.assert_array_equal(stem(op, problem, *moved), stem(op, problem, *operands))
 
 
 @given(
@@ -202,3 +223,25 @@ def test_few_channels_of_a_filter_take_it(options, taken):
         **{"h": 9, "w": 48, "c": 3, "k": 64, "r": 3, "s": 3, "padding": "SAME", "layout": "NCHW"} | options
     )
     assert (accepting(REDUCES, problem)[0] == "stem") == taken
+
+
+@pytest.mark.parametrize(
+    ("options", "of"),
+    [
+        ({"m": 8}, "output input filter"),
+        ({"m": 8, "w": 40}, "filter"),
+        ({"m": 8, "w": 112, "strides": (2, 2)}, "input filter"),
+        ({"m": LEAST_STEM_MULTIPLIER}, "filter"),
+        ({"m": LEAST_STEM_MULTIPLIER - 1}, ""),
+        ({"m": 2, "c": 3}, "output input filter"),
+        ({"m": 2, "c": 3, "w": 18}, "filter"),
+        ({"m": 1, "c": 3}, ""),
+        ({"m": 8, "layout": "NHWC"}, ""),
+        ({"m": 8, "c": 3, "w": 112, "strides": (2, 2), "layout": "NHWC"}, "input"),
+    ],
+    ids=str,
+)
+def test_multipliers_take_it(options, of):
+    problem = Problem(**{"h": 9, "w": 56, "c": 32, "r": 3, "s": 3, "padding": "SAME", "layout": "NCHW"} | options)
+    taken = [op.sizes.removesuffix("_sizes") or "output" for op in DEPTHWISE if accepting(op, problem)[0] == "stem"]
+    assert " ".join(taken) == of

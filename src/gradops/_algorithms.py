@@ -45,7 +45,7 @@ ALGORITHMS = ("conv", "winograd", "stem", "inplace", "planes", "depthwise")
 """All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
 
 MOST_MULTIPLIERS = 64
-"""What the depthwise kernels hold in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
+"""What the stencil over packed rows holds in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
 
 CHANNELS = range(8, 1 << 62)
 """Input and output channels of a group, the fewer of both, that `winograd` is taken for: of few, the transforms cost more than they save.
@@ -269,6 +269,26 @@ inputs, 64 and 96 outputs 1.0 and 0.8. Groups of 4 to 4 5.7, of 8 to 8 2.2. One 
 """
 
 
+LEAST_STEM_MULTIPLIER = 4
+"""Of a depthwise op, from which on `stem` is taken for the gradient of a filter, channels first. `depthwise` fills its vectors with channels, so that
+of fewer than a vector `stem` is taken for any multiplier and gradient; for outputs and gradients of inputs, which are not packed, twice the multiplier.
+
+Time of `depthwise` over that of `stem`, float32, NCHW, 8 images, 3x3 taps, 2 threads of a Zen 5; multipliers of 3 and 32 channels:
+
+==========  ======  ==========================  ==========================
+gradient    pixels  stride 1                    stride 2
+==========  ======  ==========================  ==========================
+            of dy   2 of 3, 2, 3, 4, 8, 32      2 of 3, 2, 3, 4, 8, 32
+filter      56      2.9  1.0  1.0  1.6  1.7  1.5  2.8  0.8  0.8  1.1  1.5  2.2
+filter      28      2.1  0.8  0.9  1.4  1.9  2.2  2.0  0.6  0.7  1.1  1.9  3.1
+input       56      1.9  0.8  0.9  0.8  1.0  1.3  2.6  0.9  1.0  1.0  1.4  2.3
+input       28      1.2  0.5  0.6  0.5  0.6  0.7  1.4  0.7  1.0  0.8  1.1  1.6
+==========  ======  ==========================  ==========================
+
+Channels last, the gradient of the input with stride 2: 3 channels times 2 to 32 1.2 to 1.7, 32 channels 0.1 to 0.9.
+"""
+
+
 def algorithms(
     result: str,
     depthwise: bool,
@@ -289,10 +309,8 @@ def algorithms(
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
         return _dense(result, rows, cols, groups, per_group, outputs, data_format, paired)
-    if outputs > MOST_MULTIPLIERS:
-        return ("conv",)
     if outputs != 1:
-        return ("depthwise",)
+        return _multiplied(result, rows, cols, groups, outputs, data_format)
     inplace = groups >= WIDEST_VECTOR and _inplace(result, rows, cols)
     if data_format == "NCHW":
         return _first(result, rows, cols, inplace)
@@ -324,6 +342,30 @@ def _dense(
     if not accepts:
         return others
     return ("stem", *others) if few else (*others, "stem")
+
+
+def _multiplied(result: str, rows: Axis, cols: Axis, groups: int, outputs: int, data_format: str) -> tuple[str, ...]:
+    """The algorithms for one input channel a group and several outputs."""
+    other = "conv" if outputs > MOST_MULTIPLIERS else "depthwise"
+    narrow = groups * outputs < WIDEST_VECTOR
+    if result == "filter":
+        accepts, few = _stem_reduces(rows, cols, data_format), narrow or outputs >= LEAST_STEM_MULTIPLIER
+    else:
+        accepts = _stem_gathers(result, rows, cols, 1, outputs)
+        if data_format == "NCHW":
+            few = cols.size >= (LEAST_STEM_PIXELS if narrow else 2 * LEAST_STEM_PIXELS) and (
+                narrow or outputs >= 2 * LEAST_STEM_MULTIPLIER
+            )
+        else:
+            few = (
+                result == "input"
+                and groups <= FEW_STEM_INPUTS
+                and cols.stride > 1
+                and cols.size >= 2 * LEAST_STEM_PIXELS
+            )
+    if not accepts:
+        return (other,)
+    return ("stem", other) if few else (other, "stem")
 
 
 def side_by_side(axis: Axis) -> bool:

@@ -29,6 +29,8 @@ cdef extern from "kernels.h" nogil:
     void copy(const real *src, int64_t n, real *dst)
     void copy_even(const real *src, int64_t n, real *dst)
     void store_pair(real *dst, vec even, vec odd)
+    void store_even(const real *src, int64_t n, real *dst)
+    void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst)
     void interleave(const real *even, const real *odd, int64_t n, real *dst)
     void clear(real *dst, int64_t n)
     bint all_finite(const real *src, int64_t n)
@@ -118,6 +120,9 @@ cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *d
     """dst[i step] = src[i] for i < n."""
     cdef int64_t i, some
     cdef uint16_t[64] block
+    if storage >= FLOAT32 and step == 2:
+        store_even(src, n, <real *> dst)
+        return
     if storage >= FLOAT32:
         for i in range(n):
             (<real *> dst)[i * step] = src[i]
@@ -125,8 +130,11 @@ cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *d
     while n > 0:
         some = smaller(n, 64)
         narrow(storage, src, some, <char *> block)
-        for i in range(some):
-            (<uint16_t *> dst)[i * step] = block[i]
+        if step == 2:
+            store_even_halves(block, some, <uint16_t *> dst)
+        else:
+            for i in range(some):
+                (<uint16_t *> dst)[i * step] = block[i]
         src, dst, n = src + some, dst + some * step * 2, n - some
 
 

@@ -262,6 +262,34 @@ static inline void interleave(const real *even, const real *odd, int64_t n, real
     }
 }
 
+/* dst[2 i] = src[i] for i < n, the same of 16-bit numbers. What lies between belongs to other threads, so it is not even rewritten. */
+#ifdef __AVX512BW__
+static inline void store_even(const real *src, int64_t n, real *dst) {
+    const uint32_t every = 0x55555555u;
+    for (int64_t i = 0; i < n; i += VL / 2) {
+        const uint32_t some = n - i < VL / 2 ? every & ((1u << 2 * (n - i)) - 1) : every;
+        const __m256i v = _mm256_maskz_loadu_epi32(n - i < VL / 2 ? (1u << (n - i) * (8 / (VL / 2))) - 1 : 0xff, src + i);
+        if (sizeof(real) == 8) _mm512_mask_storeu_epi64(dst + 2 * i, some, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), _mm512_castsi256_si512(v)));
+        else _mm512_mask_storeu_epi32(dst + 2 * i, some, _mm512_cvtepu32_epi64(v));
+    }
+}
+
+static inline void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst) {
+    for (int64_t i = 0; i < n; i += 16) {
+        const uint32_t every = 0x55555555u, some = n - i < 16 ? every & ((1u << 2 * (n - i)) - 1) : every;
+        _mm512_mask_storeu_epi16(dst + 2 * i, some, _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff, src + i)));
+    }
+}
+#else
+static inline void store_even(const real *src, int64_t n, real *dst) {
+    for (int64_t i = 0; i < n; i++) dst[2 * i] = src[i];
+}
+
+static inline void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst) {
+    for (int64_t i = 0; i < n; i++) dst[2 * i] = src[i];
+}
+#endif
+
 /* dst[0:n] = 0 */
 static inline void clear(real *dst, int64_t n) {
     int64_t vectors = n / VL;

@@ -12,9 +12,9 @@ cnp.import_array()
 
 cdef enum:
     MOST_DIMENSIONS = 8
-    KEPT = 1 << 25                                      # bytes of a block from which on it is kept when its array dies
+    KEPT = 1 << 22                                      # bytes of a block from which on it is kept when its array dies
     MOST_KEPT = 1 << 28                                 # bytes of all kept blocks
-    SLOTS = 8                                           # kept blocks, at most
+    SLOTS = 16                                          # kept blocks, at most
     HUGE_PAGE = 1 << 21
     NUMPY_DOMAIN = 389047                               # of tracemalloc, where the memory of arrays is seen
 
@@ -53,7 +53,7 @@ cdef extern from "Python.h":
     int PyTraceMalloc_Untrack(unsigned int domain, uintptr_t pointer)
 
 
-# Arrays of KEPT bytes are mapped anew each time, and the system clears every page of them, which takes longer than many a gradient (38 MB: 3 ms,
+# Arrays of KEPT bytes may be mapped anew each time, and the system clears every page of them, which takes longer than many a gradient (38 MB: 3 ms,
 # a depthwise gradient that fills them 1.5 ms). So blocks of dead arrays are kept for the next ones, the newest first in the list; under the GIL.
 cdef struct Block:
     void *memory

@@ -1,31 +1,36 @@
 """Where gradops wins: the rules by which "auto" takes a gradient, from measurements of single layers.
 
-PyTorch 2.13 beside gradops on 2 threads of a Zen 4 (AVX-512 with bfloat16): the times of PyTorch over those of gradops for each layer of
+PyTorch 2.13 beside gradops on 2 threads of a Zen 5 (AVX-512 with bfloat16): the times of PyTorch over those of gradops for each layer of
 MobileNetV2, ConvNeXt-T and ResNet-50 with 8 images, within steps of training, where caches hold what the layers before have left; of float16
-and of grouped layers, by themselves. What no rule names is left to PyTorch, and so is what only some sizes win.
+(Zen 4) and of grouped layers, by themselves. What no rule names is left to PyTorch.
 
 ==========  =====================  =============  =============  =============  =============
 dtype       layers                 default: dx    dw             channels_last  dw
 ==========  =====================  =============  =============  =============  =============
 float16     all                    1.5 to 74      0.9 to 180     1.9 to 160     1.5 to 150
-float64     depthwise              1.5 to 41      1.9 to 68      3.1 to 112     3.5 to 210
+float64     depthwise              3.9 to 22      6.9 to 42      9.3 to 104     18 to 56
 float64     grouped                1.4 to 3.0     1.7 to 3.4     1.3 to 4.5     1.6 to 5.4
-float64     3x3, stride 1          2.1 to 3.2     1.0 to 16      1.8 to 2.5     1.3 to 9.2
-float64     1x1                    1.2 to 3.3     0.6 to 1.6     1.2 to 3.5     1.1 to 2.1
-float64     strided                0.7 to 2.8     0.9 to 8.0     0.8 to 1.4     1.2 to 4.5
-float32     depthwise 7x7          1.7 to 2.0     10 to 50       1.7 to 1.8     9.3 to 160
-float32     depthwise 3x3          0.9 to 5.0     0.9 to 6.4     0.7 to 3.4     1.2 to 2.0
-float32     3x3, stride 1          1.1 to 1.7     1.5 to 1.7     1.2 to 1.6     1.6 to 2.1
-float32     1x1                    0.9 to 6.6     0.9 to 4.2     0.6 to 1.8     0.9 to 2.2
-float32     strided                0.9 to 6.3     0.8 to 2.5     0.9 to 2.1     1.1 to 2.4
-bfloat16    depthwise 7x7          0.9 to 1.9     5.0 to 69      1.2 to 1.5     17 to 62
-bfloat16    depthwise 3x3          0.7 to 27      0.6 to 2.6     1.1 to 61      1.1 to 2.8
-bfloat16    3x3, stride 1          0.5 to 0.7     0.7 to 0.8     0.7 to 0.8     0.9 to 1.1
-bfloat16    1x1                    0.7 to 2.0     0.8 to 1.7     0.5 to 1.4     0.7 to 1.8
-bfloat16    strided                0.5 to 1.6     0.4 to 1.6     0.7 to 1.2     0.5 to 2.0
+float64     3x3, stride 1          2.9 to 3.6     1.8 to 11      2.7 to 3.2     2.2 to 22
+float64     1x1                    1.9 to 6.0     1.1 to 3.0     1.9 to 8.3     1.6 to 4.2
+float64     strided                2.0 to 5.9     1.1 to 4.6     1.9 to 11      0.9 to 2.6
+float32     depthwise 7x7          2.6 to 3.0     5.0 to 40      2.5 to 3.0     5.5 to 39
+float32     depthwise 3x3          1.5 to 19      1.9 to 7.9     1.2 to 11      1.0 to 2.0
+float32     grouped 3x3, 4 or 8    1.4 to 3.0     1.1 to 9.3     0.2 to 0.7     0.5 to 1.6
+float32     first                                 1.1 to 1.4                    1.5 to 2.2
+float32     3x3, stride 1          1.0 to 1.7     1.0 to 1.7     1.3 to 1.4     1.6 to 1.8
+float32     1x1                    0.9 to 4.1     0.9 to 2.4     0.95 to 2.2    1.1 to 3.0
+float32     strided 3x3            1.1 to 1.3     0.8            0.98 to 1.3    1.8 to 2.2
+float32     strided 1x1            1.6 to 2.5     0.8 to 1.5     1.1 to 1.2     1.1 to 1.4
+float32     patches                                              1.1 to 1.2     1.6 to 2.1
+bfloat16    depthwise 7x7          2.0 to 2.6     15 to 77       1.9 to 2.4     14 to 82
+bfloat16    depthwise 3x3          1.2 to 42      0.9 to 3.6     1.5 to 146     1.1 to 3.2
+bfloat16    first                                 0.8 to 1.7                    0.98 to 1.4
+bfloat16    3x3, stride 1          0.5 to 0.8     0.6 to 0.9     0.9 to 0.95    0.98 to 1.1
+bfloat16    1x1                    0.9 to 2.3     1.1 to 2.4     0.9 to 1.9     1.1 to 2.2
+bfloat16    strided 3x3            0.6 to 0.9     0.7 to 0.9     1.0 to 1.1     0.99 to 2.2
+bfloat16    strided 1x1            0.7 to 3.0     0.7 to 1.2     1.2 to 1.3     1.3 to 1.8
+bfloat16    patches                                              1.2            1.3 to 2.3
 ==========  =====================  =============  =============  =============  =============
-
-Depthwise layers of MobileNetV1, V2 and V3 by themselves on a Zen 5, default layout: float32 1.4 to 22 and 1.5 to 46, bfloat16 1.2 to 88 and 1.03 to 34.
 """
 
 from __future__ import annotations
@@ -65,6 +70,11 @@ class Layer(NamedTuple):
         return self.taps == self.stride == (1, 1)
 
     @property
+    def patches(self) -> bool:
+        """Windows of several pixels that lie side by side."""
+        return self.taps == self.stride and max(self.taps) > 1
+
+    @property
     def dense_taps(self) -> bool:
         """3x3 with stride 1, for which Winograd's algorithm saves products."""
         return self.taps == (3, 3) and self.stride == (1, 1)
@@ -95,56 +105,38 @@ def _depthwise_bfloat16(layer: Layer, of_filter: bool) -> bool:
 
 
 def _float64(layer: Layer, of_filter: bool) -> bool:
-    if layer.kind == "grouped":
-        return True
-    if layer.dense_taps:
-        return not of_filter or layer.channels_last or layer.filter < 250_000
-    if layer.kind == "transposed":
-        return not of_filter
-    if layer.pointwise and of_filter:
-        return layer.channels_last or layer.filter < 100_000 or layer.plane >= 3136
-    if layer.pointwise:
-        return layer.plane >= 784 or layer.filter >= 150_000
-    if layer.taps == (1, 1) and not of_filter:
-        return True
-    if of_filter:
-        return layer.channels_last or layer.filter < 50_000
-    return max(layer.taps) > 1 and (layer.channels <= 8 or layer.channels >= 64 or min(layer.taps) > 3)
+    return layer.kind != "transposed" or not of_filter
 
 
 def _float32(layer: Layer, of_filter: bool) -> bool:
     if layer.kind == "grouped":
-        return layer.pointwise
+        return layer.pointwise or (not layer.channels_last and layer.filter <= 128)
     if layer.kind == "transposed":
         return of_filter and layer.channels_last and min(layer.channels, layer.outputs) >= 64
     if layer.pointwise:
-        return of_filter or layer.plane >= (784 if layer.channels_last else 100) or layer.channels < 100
+        return of_filter or layer.plane >= 100 or layer.outputs < 2048
     if layer.taps == (1, 1):
-        return of_filter or layer.filter < 1_000_000
+        return not of_filter or layer.channels_last or layer.filter < 250_000
     if layer.channels <= (4 if of_filter else 8):
         return True
     if layer.dense_taps:
-        known = layer.dilation == (1, 1) or layer.channels >= 64
-        return known and layer.outputs >= 8 and (of_filter or layer.channels_last or layer.filter < 150_000)
-    return (
-        layer.channels_last and layer.channels >= 64 and max(layer.taps) <= 3 and (of_filter or layer.filter < 300_000)
-    )
+        return (layer.dilation == (1, 1) or layer.channels >= 64) and layer.outputs >= 8
+    return (layer.channels_last or not of_filter) and layer.channels >= 64 and max(layer.taps) <= 3
 
 
 def _bfloat16(layer: Layer, of_filter: bool) -> bool:
     if layer.kind != "dense":
         return False
-    if not layer.pointwise:
-        if of_filter:
-            patches = layer.taps == layer.stride and layer.channels > 8
-            return patches or (layer.channels_last and max(layer.stride) > 1 and layer.plane < 784)
-        return layer.channels <= 8
-    if of_filter:
-        small = layer.filter < (0 if layer.channels_last else 30_000)
-        return small or (layer.plane < 100 and layer.filter >= (90_000 if layer.channels_last else 1_000_000))
-    if layer.channels_last:
-        return layer.outputs >= 3 * layer.channels and layer.channels < 200
-    return layer.filter < 30_000
+    if layer.pointwise:
+        narrowing = layer.channels_last and layer.plane >= 3136 and layer.channels >= 2 * layer.outputs
+        return of_filter or not (narrowing or layer.filter >= 2_000_000)
+    if layer.taps == (1, 1):
+        return layer.channels_last or layer.filter < (200_000 if of_filter else 1_000_000)
+    if layer.channels <= 8:
+        return not of_filter or layer.patches or max(layer.taps) <= 3
+    if layer.dense_taps:
+        return of_filter and layer.channels_last
+    return layer.channels_last and (layer.patches or max(layer.taps) <= 3)
 
 
 _DEPTHWISE = {

@@ -15,7 +15,7 @@ from gradops._arrays import empty as allocate
 STORAGES = {getattr(torch, name): STORAGE[name] for name in ("float16", "bfloat16", "float32", "float64")}
 """The dtypes that are computed, and the codes by which the kernels know them."""
 
-KEPT = 1 << 25
+KEPT = 1 << 22
 """As in `_kernels/runtime.pyx`."""
 
 _BITS = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}

@@ -16,6 +16,7 @@ cdef enum:
     MOST_KEPT = 1 << 28                                 # bytes of all kept blocks
     SLOTS = 16                                          # kept blocks, at most
     HUGE_PAGE = 1 << 21
+    APART = 1 << 11                                     # bytes into a page: other arrays begin with one, and loads wait for stores at the same place of one
     NUMPY_DOMAIN = 389047                               # of tracemalloc, where the memory of arrays is seen
 
 cdef extern from *:
@@ -171,8 +172,8 @@ def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int
         size *= dims[i]
     size += alignment
     if size >= KEPT:
-        memory = owner_of(size)
-        data = <char *> (<Block *> PyCapsule_GetPointer(memory, NULL)).memory
+        memory = owner_of(size + APART)
+        data = <char *> (<Block *> PyCapsule_GetPointer(memory, NULL)).memory + APART
     else:
         memory = cnp.PyArray_EMPTY(1, &size, cnp.NPY_UINT8, 0)
         data = <char *> cnp.PyArray_DATA(memory)

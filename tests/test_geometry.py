@@ -271,6 +271,7 @@ def test_grouped_convolution_with_one_channel_a_group_is_depthwise():
 def test_depthwise_kernels_take_any_channels_and_some_multipliers(channels, multiplier, first):
     given_ = attributes(1, "SAME", (), "NHWC", 1)
     made = plan("depthwise_conv2d_native", (1, 4, 4, channels), (3, 3, channels, multiplier), None, given_)
+    assert [algorithm for algorithm in made.algorithms if algorithm != "stem"] == [first]
     assert made.algorithms[0] == first
 
 

@@ -1,4 +1,4 @@
-"""The stem kernel: on every shape that it accepts it computes what the definition says."""
+"""The stem kernels: on every shape that they accept they compute what the definition says."""
 
 import numpy as np
 import pytest

@@ -136,8 +136,9 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
         return accepting(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | changed))
 
     assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
-    for refused in {"c": WIDEST_VECTOR - 1}, {"m": 2}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
-        assert "inplace" not in accepted(**refused)
+    for refused in {"c": WIDEST_VECTOR - 1}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
+        assert accepted(**refused) == ("depthwise",)
+    assert set(accepted(m=2)) <= {"depthwise", "stem"}
     assert "inplace" in accepted(layout="NCHW") and "inplace" not in accepted(layout="NCHW", h=114)
     crowded = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
     assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
@@ -165,9 +166,10 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
     assert accepted("_backprop_filter", r=5, w=least - 1) == accepting_
     for op in "", "_backprop_input", "_backprop_filter":
         for refused in (
-            {"m": 2}, {"r": MOST_PLANE_ROWS + 1}, {"strides": (3, 1)}, {"w": MOST_PLANE_COLUMNS + 1}, {"dilations": (1, MOST_PLANE_COLUMNS)}, {"s": MOST_PLANE_MASKS // 40 + 1},
+            {"r": MOST_PLANE_ROWS + 1}, {"strides": (3, 1)}, {"w": MOST_PLANE_COLUMNS + 1}, {"dilations": (1, MOST_PLANE_COLUMNS)}, {"s": MOST_PLANE_MASKS // 40 + 1},
         ):  # fmt: skip
-            assert "planes" not in accepted(op, **refused)
+            assert accepted(op, **refused) == ("depthwise",)
+        assert set(accepted(op, m=2)) <= {"depthwise", "stem"}
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)

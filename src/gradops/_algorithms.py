@@ -246,6 +246,9 @@ MOST_STEM_SCRATCH = 400_000
 MOST_STEM_ROWS, MOST_STEM_TAPS = 100_000, 2048
 """The same for the gradient of the filter: numbers of the rows of a pass, and taps, each of which has a sum of its own in every lane."""
 
+PASS_VECTORS, PASS_OUTPUTS = 28, 4
+"""Of a pass of the gradient of the filter: vectors of pixels, which may become twice as many, and outputs (VECTORS and CHANNELS of stem_reduce.pyx)."""
+
 FEW_STEM_OUTPUTS, FEW_STEM_INPUTS, FEW_STEM_FILTERS, LEAST_STEM_PIXELS, MOST_STEM_STRIDE = 4, 4, 128, 28, 2
 """Channels of a group from which on `conv` takes longer than `stem` to compute the gradient of a filter, channels first: so few outputs, so few inputs
 where rows fill enough of the vectors and strides leave rows close together, or so few of both, multiplied. For each, `conv` has to turn an operand
@@ -267,7 +270,6 @@ stride  pixels    1 input                   4 inputs                  16 inputs 
 In float64 and 16 bits they are 0.7 to 1.5 times as large. 7x7 taps gain 1.0 to 1.5 at 112 pixels whatever the channels, and lose at 18. Stride 4: 3
 inputs, 64 and 96 outputs 1.0 and 0.8. Groups of 4 to 4 5.7, of 8 to 8 2.2. One tap: 3 to 8 5.2, 3 to 64 1.9, 16 to 8 1.8, but 64 to 2 0.8.
 """
-
 
 LEAST_STEM_MULTIPLIER = 4
 """Of a depthwise op, from which on `stem` is taken for the gradient of a filter, channels first. `depthwise` fills its vectors with channels, so that
@@ -348,23 +350,20 @@ def _multiplied(result: str, rows: Axis, cols: Axis, groups: int, outputs: int, 
     """The algorithms for one input channel a group and several outputs."""
     other = "conv" if outputs > MOST_MULTIPLIERS else "depthwise"
     narrow = groups * outputs < WIDEST_VECTOR
-    if result == "filter":
-        accepts, few = _stem_reduces(rows, cols, data_format), narrow or outputs >= LEAST_STEM_MULTIPLIER
-    else:
-        accepts = _stem_gathers(result, rows, cols, 1, outputs)
-        if data_format == "NCHW":
-            few = cols.size >= (LEAST_STEM_PIXELS if narrow else 2 * LEAST_STEM_PIXELS) and (
-                narrow or outputs >= 2 * LEAST_STEM_MULTIPLIER
-            )
-        else:
-            few = (
-                result == "input"
-                and groups <= FEW_STEM_INPUTS
-                and cols.stride > 1
-                and cols.size >= 2 * LEAST_STEM_PIXELS
-            )
+    accepts = (
+        _stem_reduces(rows, cols, data_format) if result == "filter" else _stem_gathers(result, rows, cols, 1, outputs)
+    )
     if not accepts:
         return (other,)
+    if result == "filter":
+        few = narrow or outputs >= LEAST_STEM_MULTIPLIER
+    elif data_format == "NCHW" and narrow:
+        few = cols.size >= LEAST_STEM_PIXELS
+    elif data_format == "NCHW":
+        few = cols.size >= 2 * LEAST_STEM_PIXELS and outputs >= 2 * LEAST_STEM_MULTIPLIER
+    else:
+        strided = result == "input" and cols.stride > 1
+        few = cols.size >= 2 * LEAST_STEM_PIXELS and groups <= FEW_STEM_INPUTS and strided
     return ("stem", other) if few else (other, "stem")
 
 
@@ -388,12 +387,12 @@ def _stem_reduces(rows: Axis, cols: Axis, data_format: str) -> bool:
     """Whether `stem` accepts the gradient of a filter: rows have to fill a vector, and what a pass reads has to fit."""
     if data_format != "NCHW" or cols.out < WIDEST_VECTOR:
         return False
-    together = min(2 * -(-28 // -(-cols.out // WIDEST_VECTOR)), rows.out)
+    together = min(2 * -(-PASS_VECTORS // -(-cols.out // WIDEST_VECTOR)), rows.out)
     height, width = (
         (count - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1
         for axis, count in ((rows, together), (cols, cols.out))
     )
-    return (height + 4 * together) * width <= MOST_STEM_ROWS and rows.taps * cols.taps <= MOST_STEM_TAPS
+    return (height + PASS_OUTPUTS * together) * width <= MOST_STEM_ROWS and rows.taps * cols.taps <= MOST_STEM_TAPS
 
 
 def _few(rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:

@@ -18,6 +18,9 @@ ITEM_SIZES = (2, 2, 4, 8, 4, 8)
 STORAGE = {name: code for code, name in enumerate(NUMBERS)}
 """The code by which the kernels know a dtype."""
 
+KEPT = runtime.kept_from
+"""Bytes from which on the memory of results is kept for the next ones."""
+
 ALIGNMENT = 64
 LARGE = 2**30
 """Results above this many bytes are held against the memory that is available."""

@@ -54,6 +54,8 @@ cdef extern from "Python.h":
     int PyTraceMalloc_Untrack(unsigned int domain, uintptr_t pointer)
 
 
+kept_from = KEPT                                        # for those who would rather allocate less elsewhere
+
 # Arrays of KEPT bytes may be mapped anew each time, and the system clears every page of them, which takes longer than many a gradient (38 MB: 3 ms,
 # a depthwise gradient that fills them 1.5 ms). So blocks of dead arrays are kept for the next ones, the newest first in the list; under the GIL.
 cdef struct Block:

@@ -20,10 +20,10 @@ from _storage cimport real, vec, LINE, MR, REAL_STORAGE, VL, clear, item_size, k
 cdef enum:
     BLOCKS = 16                                         # rows are split into spans until there are as many blocks
     MIN_SPAN = 1024                                     # pixels of a span, at least
-    CHANNELS = 4                                        # k of a register tile
+    CHANNELS = 4                                        # k of a register tile, at most (PASS_OUTPUTS of gradops._algorithms)
     SLOTS = 6                                           # of a register tile, at most; of a level with 16 registers, 3
     TILE = CHANNELS * SLOTS                             # sums of a register tile, at most
-    VECTORS = 28                                        # of a row of pixels, times rows of a pass: as long as sums stay in registers; up to twice as many if their x is NEAR
+    VECTORS = 28                                        # of a pass, as long as sums stay in registers; up to twice as many if their x is NEAR (PASS_VECTORS)
     NEAR = 32 * 1024                                    # bytes of x that a pass reads, about: they stay in a first cache
     PACKED = 32 * 1024                                  # reals of x that are packed together, about
     SUMS = 128 * 1024                                   # reals of the sums of a block, about
@@ -80,8 +80,7 @@ cdef void plan(Reduce *w) noexcept nogil:
 
 cdef struct Tile:
     int64_t rows, row                                   # of pixels; the distance of what they read of x
-    int64_t last                                        # where the last vector of a row begins, and how many there are before
-    int64_t before
+    int64_t last, before                                # where the last vector of a row begins, and how many there are before
     int64_t dy_row, plane
     const real *mask                                    # of what the last vector does not share with the one before
     const char *next_dy                                 # what is needed next, of which each vector of pixels fetches a cache line
@@ -280,6 +279,7 @@ cdef void store_sums(const Reduce *w, const Block *b, int64_t span, real *dw) no
 
 
 cdef inline int64_t most_slots(const Reduce *w) noexcept nogil:
+    """Of a block."""
     return w.row.taps * w.col.taps * w.src_channels
 
 

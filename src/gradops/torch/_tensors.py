@@ -9,14 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gradops._arrays import STORAGE
+from gradops._arrays import KEPT, STORAGE
 from gradops._arrays import empty as allocate
 
 STORAGES = {getattr(torch, name): STORAGE[name] for name in ("float16", "bfloat16", "float32", "float64")}
 """The dtypes that are computed, and the codes by which the kernels know them."""
-
-KEPT = 1 << 22
-"""As in `_kernels/runtime.pyx`."""
 
 _BITS = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}
 
@@ -43,7 +40,7 @@ def suggests_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype, memory_format: torch.memory_format) -> torch.Tensor:
-    """New images; of KEPT bytes in memory that gradops keeps for the next ones when they die, since the system clears new pages slowly."""
+    """New images; large ones in memory that gradops keeps for the next ones when they die, since the system clears new pages slowly."""
     if math.prod(shape) * dtype.itemsize < KEPT:
         return torch.empty(shape, dtype=dtype, memory_format=memory_format)
     n, c, h, w = shape

@@ -5,10 +5,11 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, part, smaller
-from _storage cimport real, vec, VL, NV, NR, MR, LINE, PAIR, clear, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write
+from _storage cimport real, vec, VL, NV, NR, MR, LINE, PAIR, clear, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
+    HALF = 7                                            # rows of a register tile that are read from one address: distances stay in registers
     LD = KC + 16                                        # distance of packed rows; not a power of two, so rows spread over the cache sets
 
 cdef enum Fetch:                                        # what a product fetches while it computes, a cache line of each stream in each step
@@ -48,6 +49,7 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
     cdef vec acc[14][2]
     cdef vec operand[2]
     cdef const real *end = b + depth * ldb
+    cdef const real *half = unknown(a + HALF * row)
     cdef int i, j
     for i in range(m):
         for j in range(nv):
@@ -69,8 +71,9 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
             operand[j] = load(b + j * VL)
         for i in range(m):
             for j in range(nv):
-                acc[i][j] = multiply_add(a[i * row], operand[j], acc[i][j])
+                acc[i][j] = multiply_add(a[i * row] if i < HALF else half[(i - HALF) * row], operand[j], acc[i][j])
         a += step
+        half += step
         b += ldb
         if b == end:
             break

@@ -248,8 +248,8 @@ cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64
 cdef void turn_panel(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, const char *lies, int64_t row, real *dst) noexcept nogil:
     """dst[i][j] = the value of pixel first + i at slot + j, from where it lies in planes or by way of rows of pixels."""
     cdef int64_t j
-    if lies != NULL and slots == NR:
-        widen_block(w.storage, lies, 1, row // item_size(w.storage), depth, NR, dst, NR)
+    if lies != NULL and slots >= VL:
+        widen_block(w.storage, lies, 1, row // item_size(w.storage), depth, slots, dst, NR)
     else:
         pack_slots(p, first, depth, slot, slots, b.turn, LD)
         for j in range(slots, NR):

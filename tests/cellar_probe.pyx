@@ -161,9 +161,9 @@ def pack_line(int storage, src, int64_t step, int64_t channel_step, int64_t coun
     _ring.pack_line(storage, bytes_of(src), step, channel_step, count, lanes, repeat, step, reals_of(dst), plane)
 
 
-def pool_strips(int64_t planes, int64_t depth, int64_t most_channels, int64_t rows, int64_t cols):
+def pool_strips(int64_t planes, int64_t depth, int64_t most_channels, int64_t values, int64_t rows, int64_t cols, int threads):
     """(plane, top, bottom, x, width, channel, channels) of each strip."""
-    cdef _cells.Cut s = _cells.cut(planes, depth, most_channels, rows, cols)
+    cdef _cells.Cut s = _cells.cut(planes, depth, most_channels, values, rows, cols, threads)
     cdef _cells.Strip t
     found = []
     for index in range(_cells.strips(&s)):

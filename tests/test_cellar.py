@@ -547,10 +547,12 @@ def test_a_hull_reaches_what_all_its_lanes_do(probe, storage, taps, stride):
 
 @every_real
 def test_strips_of_a_pool_cover_every_value_once(probe, storage):
-    for planes, depth, most, rows, cols in product((1, 3), (1, 5, 70), (16, 64), (1, 40), (1, 7, 5000)):
+    sizes = (1, 3), (1, 5, 70), (16, 64), (50, 4096), (1, 40), (1, 7, 5000), (1, 8)
+    for planes, depth, most, values, rows, cols, threads in product(*sizes):
         covered = np.zeros((planes, rows, cols, depth), np.int8)
-        for plane, top, bottom, x, width, channel, channels in probe.pool_strips(planes, depth, most, rows, cols):
-            assert channels <= most and width * channels <= 4096
+        strips = probe.pool_strips(planes, depth, most, values, rows, cols, threads)
+        for plane, top, bottom, x, width, channel, channels in strips:
+            assert channels <= most and width * channels <= max(values, channels)
             covered[plane, top:bottom, x : x + width, channel : channel + channels] += 1
         assert (covered == 1).all()
 

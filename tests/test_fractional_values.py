@@ -114,9 +114,24 @@ def test_gradients_are_not_rounded_to_float32_on_the_way(dtype, level):
     )
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("channels", [1, 40])
+def test_shares_are_quotients_rounded_once(dtype, channels, level):
+    storage, sizes = dtype_named(dtype), np.arange(1, 65)
+    exponents = np.random.default_rng(4).integers(*{"float16": (-28, 15)}.get(dtype, (-149, 127)), (1, 1, 64, channels))
+    dy = (random_normal([exponents.shape], "float64", seed=3)[0] * 2.0**exponents).astype(storage)
+    ends = np.append(0, np.cumsum(sizes))
+    dx = gradops.fractional_avg_pool_grad((1, 1, ends[-1], channels), dy, [0, 1], ends)
+    with np.errstate(under="ignore"):
+        expected = nearest(dy.astype(np.float64) / sizes[:, None], storage)
+    np.testing.assert_array_equal(dx[0, 0, ends[:-1]], expected[0, 0])
+
+
 def test_special_values_stay_in_their_cells(level):
     dx = grad_of_line(6, [np.nan, 1, np.inf], [0, 2, 4, 6])
     np.testing.assert_array_equal(dx, [np.nan, np.nan, 0.5, 0.5, np.inf, np.inf])
+    dx = grad_of_line(9, [np.nan, 1, -np.inf], [0, 3, 6, 9], dtype=np.float32)
+    np.testing.assert_array_equal(dx, np.repeat(np.float32([np.nan, 1 / 3, -np.inf]), 3))
     x = line([1, np.inf, 2, 4, np.nan, 1])
     np.testing.assert_array_equal(gradops.fractional_avg_pool(x, (1, 1, 2, 1)).output.ravel(), [np.inf, 3, np.nan])
 

@@ -34,7 +34,7 @@ cdef struct Strip:
 cdef enum:
     TILE = 4096                                         # values of a row of a strip, at most: buffers fit L2, DRAM sees long runs
     BAND = 32                                           # rows of a strip, at most
-    MIN_STRIPS = 64                                     # strips get lower until there are as many, so that many threads find work
+    STRIPS = 8                                          # of a thread: strips get lower until there are as many
     NEAR = 16 << 20                                     # bytes of input and output that are likely to be found in a cache
 
 
@@ -52,13 +52,13 @@ cdef struct Cut:                                        # how strips are cut
     int64_t rows, cols                                  # of whatever is cut, input or output
 
 
-cdef inline Cut cut(int64_t planes, int64_t depth, int64_t most_channels, int64_t rows, int64_t cols) noexcept nogil:
-    """Strips of all channels, or of an even share of them if they are too many, lower than BAND if there would be few."""
+cdef inline Cut cut(int64_t planes, int64_t depth, int64_t most_channels, int64_t values, int64_t rows, int64_t cols, int threads) noexcept nogil:
+    """Strips of all channels, or of an even share of them if they are too many, with so many values in a row; lower than BAND if there would be few."""
     cdef Cut s
     s.planes, s.depth, s.rows, s.cols = planes, depth, rows, cols
     s.channels = divide_up(depth, divide_up(depth, most_channels))
-    s.width = TILE // s.channels
-    s.height = larger(2, smaller(BAND, rows * columns(&s) // MIN_STRIPS))
+    s.width = larger(values // s.channels, 1)
+    s.height = larger(2, smaller(BAND, rows * columns(&s) // (STRIPS * threads)))
     return s
 
 

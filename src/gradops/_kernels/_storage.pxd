@@ -8,7 +8,7 @@ cdef extern from "kernels.h" nogil:
     ctypedef double real
     ctypedef double vec
     ctypedef long lane_index
-    const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, WIDE
+    const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, WIDE, FUSED
     vec load(const real *p)
     vec load_once(const real *p)
     void load_wide(int storage, const char *p, vec *v)

@@ -37,6 +37,11 @@ enum { VECTOR_BYTES = 16, MR = 6 };
 
 enum { REAL_STORAGE = sizeof(real) / 4 + 1 };                /* FLOAT32 or FLOAT64 of _storage.pxd */
 enum { VL = VECTOR_BYTES / sizeof(real), NV = 2, NR = NV * VL };
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+enum { FUSED = 1 };                                          /* whether fma() is an instruction */
+#else
+enum { FUSED = 0 };
+#endif
 enum { LINE = 64 };                                          /* bytes of a cache */
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), may_alias));

@@ -188,14 +188,14 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     cdef const Pool *g = w.g
     cdef void *scratch
     w.ahead = is_far(g, item_size(w.storage))
-    if g.depth == 1:                                    # planes are turned round, VL at a time
-        w.cut = cut(1, g.planes, VL, g.cell_rows, g.cell_cols)
-        w.pixel, w.x_channel, w.y_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols
-    else:
-        w.cut = cut(g.planes, g.depth, TILE, g.cell_rows, g.cell_cols)
-        w.pixel, w.x_channel, w.y_channel = g.depth, 1, 1
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
+    if g.depth == 1:                                    # planes are turned round, VL at a time
+        w.cut = cut(1, g.planes, VL, TILE, g.cell_rows, g.cell_cols, threads)
+        w.pixel, w.x_channel, w.y_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols
+    else:
+        w.cut = cut(g.planes, g.depth, TILE, TILE, g.cell_rows, g.cell_cols, threads)
+        w.pixel, w.x_channel, w.y_channel = g.depth, 1, 1
     scratch = allocate_bytes(threads * 4 * TILE * sizeof(double))
     if scratch == NULL:
         return 1

@@ -9,17 +9,19 @@ summed into the second; likewise columns.
 *Assumes:* dy and dx are contiguous and aligned; no dimension of dx is zero; cells are as `gradops._pooling` checks them.
 """
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from libc.math cimport fma
 from libc.string cimport memcpy, memset
-from _blocks cimport FIRST_FREE, do_blocks
-from _cells cimport Cell, Cut, Pool, Runs, Strip, INT32, INT64, TILE, col_cells, cut, is_far, item_size, row_cells, runs, strip, strips
+from _blocks cimport IN_ORDER, do_blocks
+from _cells cimport Cell, Cut, Pool, Runs, Strip, INT32, TILE, col_cells, cut, is_far, item_size, row_cells, runs, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
-from _storage cimport real, VL, FLOAT16, FLOAT32, FLOAT64, fetch_lines, narrow_block, widen_block, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
+from _storage cimport real, VL, FUSED, FLOAT16, FLOAT32, FLOAT64, fetch_lines, narrow_block, widen_block, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
 
 cdef enum:
-    CHUNK = 256                                         # values rounded at a time on their way to 16 bits
     PARALLEL = 16384                                    # values of dx and dy from which on 2 threads gain, on a Zen 4
+    LOST = (1 << 29) - 1                                # bits of a double that a float does not have
+    CELLS = 1536                                        # values of the cells of a row: those of two rows stay in a first cache
 
 cdef double TWO_63 = 9223372036854775808.0
 
@@ -60,76 +62,65 @@ cdef struct Scratch:
     Row[2] rows
     double *wide                                        # cells of one row of dy as they are widened
     double *values                                      # a row of dx before it is rounded
-    float *floats                                       # the same in float32, or cells of a row of dy
+    float *floats                                       # the same of 16 or 32 bits, or cells of a row of dy
+
+
+cdef inline void widen_halves(int storage, const char *src, int64_t n, float *dst) noexcept nogil:
+    """dst[0:n] = src[0:n], of 16 bits."""
+    if storage == FLOAT16:
+        widen_float16s(<const uint16_t *> src, n, dst)
+    else:
+        widen_bfloat16s(<const uint16_t *> src, n, dst)
 
 
 cdef inline void widen(int storage, const char *src, int64_t n, double *dst) noexcept nogil:
-    """dst[0:n] = src[0:n]; exact, but for int64 beyond 2^53."""
-    cdef int64_t i, done = 0, count
-    cdef float[CHUNK] chunk
+    """dst[0:n] = src[0:n], of more than 32 bits or integers; exact, but for int64 beyond 2^53."""
+    cdef int64_t i
     if storage == FLOAT64:
         memcpy(dst, src, n * sizeof(double))
-    elif storage == FLOAT32:
-        for i in range(n):
-            dst[i] = (<const float *> src)[i]
     elif storage == INT32:
         for i in range(n):
             dst[i] = (<const int32_t *> src)[i]
-    elif storage == INT64:
+    else:
         for i in range(n):
             dst[i] = <double> (<const int64_t *> src)[i]
-    else:
-        while done < n:
-            count = smaller(CHUNK, n - done)
-            if storage == FLOAT16:
-                widen_float16s(<const uint16_t *> src + done, count, chunk)
-            else:
-                widen_bfloat16s(<const uint16_t *> src + done, count, chunk)
-            for i in range(count):
-                dst[done + i] = chunk[i]
-            done += count
 
 
 cdef inline float odd(double x) noexcept nogil:
     """x cut to a float, its last bit set if anything was lost: rounding that to 16 bits rounds x once."""
-    cdef uint64_t bits
+    cdef uint64_t bits, lost = LOST
     memcpy(&bits, &x, sizeof(x))
-    bits = (bits >> 29 | ((bits & 0x1fffffff) != 0)) << 29
+    bits = (((bits & lost) + lost) | bits) & ~lost
     memcpy(&x, &bits, sizeof(x))
     return <float> x
 
 
-cdef inline void cut_to_floats(const double *src, int64_t n, float *dst) noexcept nogil:
-    """dst[0:n] = src[0:n] as `odd` leaves them."""
-    cdef int64_t i
-    for i in range(n):
-        dst[i] = odd(src[i])
+cdef inline void narrow_halves(int storage, const float *src, int64_t n, char *dst) noexcept nogil:
+    """dst[0:n] = src[0:n], which `odd` has cut, rounded to 16 bits."""
+    if storage == FLOAT16:
+        narrow_float16s(src, n, <uint16_t *> dst)
+    else:
+        narrow_bfloat16s(src, n, <uint16_t *> dst)
 
 
 cdef inline void narrow(int storage, const double *src, int64_t n, char *dst) noexcept nogil:
-    """dst[0:n] = src[0:n], rounded once; integers truncate towards zero and saturate."""
-    cdef int64_t i, done = 0, count
-    cdef float[CHUNK] chunk
+    """dst[0:n] = src[0:n] of 64 bits, or integers, which truncate towards zero and saturate."""
+    cdef int64_t i
     if storage == FLOAT64:
         memcpy(dst, src, n * sizeof(double))
-    elif storage == FLOAT32:
-        for i in range(n):
-            (<float *> dst)[i] = <float> src[i]
     elif storage == INT32:
         for i in range(n):
             (<int32_t *> dst)[i] = <int32_t> min(max(src[i], <double> INT32_MIN), <double> INT32_MAX)
-    elif storage == INT64:
+    else:
         for i in range(n):
             (<int64_t *> dst)[i] = INT64_MAX if src[i] >= TWO_63 else INT64_MIN if src[i] < -TWO_63 else <int64_t> src[i]
-    else:
-        while done < n:
-            count = smaller(CHUNK, n - done)
-            cut_to_floats(src + done, count, chunk)
-            if storage == FLOAT16:
-                narrow_float16s(chunk, count, <uint16_t *> dst + done)
-            else:
-                narrow_bfloat16s(chunk, count, <uint16_t *> dst + done)
-            done += count
+
+
+cdef inline double quotient(float a, double b, double inverse) noexcept nogil:
+    """a / b, given RN(1 / b), where products are added without rounding. Were it not RN(a / b), that would be within 2^-104 of a number of 54 bits
+    times b, which is farther from any float than that; infinities have no remainder."""
+    cdef double rough = a * inverse, left = fma(-rough, b, a), exact = fma(left, inverse, rough)
+    return exact if left == left else rough
 
 
 cdef inline void scale(const total *src, int64_t step, int64_t n, double pixels, bint add, double *dst) noexcept nogil:
@@ -139,12 +130,27 @@ cdef inline void scale(const total *src, int64_t step, int64_t n, double pixels,
     if add:
         for i in range(n):
             dst[i] += src[i * step] / pixels
-    elif whole & (whole - 1):
-        for i in range(n):
-            dst[i] = src[i * step] / pixels
-    else:
+    elif whole & (whole - 1) == 0:
         for i in range(n):
             dst[i] = src[i * step] * factor
+    elif total is float and FUSED:
+        for i in range(n):
+            dst[i] = quotient(src[i * step], pixels, factor)
+    else:
+        for i in range(n):
+            dst[i] = src[i * step] / pixels
+
+
+cdef inline void divide_cell(int storage, const char *src, int64_t n, double pixels, bint add, Scratch *s, double *dst) noexcept nogil:
+    """dst[i] (+)= src[i] / pixels, whatever the type."""
+    if storage == FLOAT32:
+        scale(<const float *> src, 1, n, pixels, add, dst)
+    elif storage < FLOAT32:
+        widen_halves(storage, src, n, s.floats)
+        scale(s.floats, 1, n, pixels, add, dst)
+    else:
+        widen(storage, src, n, s.wide)
+        scale(s.wide, 1, n, pixels, add, dst)
 
 
 cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add, Scratch *s, double *cells) noexcept nogil:
@@ -158,8 +164,7 @@ cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add
         for k in range(count):
             if w.ahead:
                 fetch_lines(next + k * w.pixel * size, t.channels * size, False)
-            widen(w.storage, src + k * w.pixel * size, t.channels, s.wide)
-            scale(s.wide, 1, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
+            divide_cell(w.storage, src + k * w.pixel * size, t.channels, height * w.widths[span.first + k], add, s, cells + k * t.channels)
         return
     for c in range(t.channels):
         if w.ahead:
@@ -207,7 +212,12 @@ cdef const double *prepared(const Spread *w, const Strip *t, Span rows, Scratch 
     return row.cells
 
 
-cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, const double *below, int64_t ld, const char *next, total *out) noexcept nogil:
+cdef inline total rounded(double x, bint halves, const total *_) noexcept nogil:
+    """x as `total`, or as a float that is to be rounded to 16 bits."""
+    return odd(x) if total is float and halves else <total> x
+
+
+cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, const double *below, int64_t ld, bint halves, const char *next, total *out) noexcept nogil:
     """out[x ld + c] = the sum of the cells that cover it: near and far above, then near and far below; `above` may be NULL, or `below`.
     Fetches the pixels of the `next` row, unless that is NULL: one by one, since memory takes longer with many at once."""
     cdef int64_t x, c, n, f, pixel = w.pixel * item_size(w.storage), size = t.channels * item_size(w.storage)
@@ -220,17 +230,25 @@ cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, c
                 out[c] = 0
         elif f < 0 and below == NULL:
             for c in range(t.channels):
-                out[c] = <total> above[n + c]
+                out[c] = rounded(above[n + c], halves, out)
         elif f < 0:
             for c in range(t.channels):
-                out[c] = <total> (above[n + c] + below[n + c])
+                out[c] = rounded(above[n + c] + below[n + c], halves, out)
         elif below == NULL:
             for c in range(t.channels):
-                out[c] = <total> (above[n + c] + above[f + c])
+                out[c] = rounded(above[n + c] + above[f + c], halves, out)
         else:
             for c in range(t.channels):
-                out[c] = <total> (above[n + c] + above[f + c] + below[n + c] + below[f + c])
+                out[c] = rounded(above[n + c] + above[f + c] + below[n + c] + below[f + c], halves, out)
         out += ld
+
+
+cdef void sum_floats(const Spread *w, const Strip *t, const double *above, const double *below, const char *next, Scratch *s) noexcept nogil:
+    """s.floats[x, c] = sum_row, of 16 or 32 bits."""
+    if w.storage < FLOAT32:
+        sum_row(w, t, above, below, t.channels, True, next, s.floats)
+    else:
+        sum_row(w, t, above, below, t.channels, False, next, s.floats)
 
 
 cdef void store_planes(const Spread *w, const Strip *t, const double *values, double *line, char *dst) noexcept nogil:
@@ -245,14 +263,10 @@ cdef void store_planes(const Spread *w, const Strip *t, const double *values, do
 cdef void compute_planes(const Spread *w, const Strip *t, const double *above, const double *below, Scratch *s, char *dst) noexcept nogil:
     """A row of a strip of dx whose channels are planes."""
     if w.storage > FLOAT32:
-        sum_row(w, t, above, below, t.channels, NULL, s.values)
+        sum_row(w, t, above, below, t.channels, False, NULL, s.values)
         store_planes(w, t, s.values, s.wide, dst)
         return
-    if w.storage == FLOAT32:
-        sum_row(w, t, above, below, t.channels, NULL, s.floats)
-    else:
-        sum_row(w, t, above, below, t.channels, NULL, s.values)
-        cut_to_floats(s.values, t.width * t.channels, s.floats)
+    sum_floats(w, t, above, below, NULL, s)
     narrow_block(w.storage, <const real *> s.floats, t.channels, t.width, t.channels, dst, 1, w.dx_channel)
 
 
@@ -260,11 +274,15 @@ cdef void compute_pixels(const Spread *w, const Strip *t, const double *above, c
     """A row of a strip of dx whose channels are contiguous."""
     cdef int64_t pixel = w.pixel * item_size(w.storage), x
     if w.storage == FLOAT32:
-        sum_row(w, t, above, below, w.pixel, next, <float *> dst)
-        return
-    sum_row(w, t, above, below, t.channels, next, s.values)
-    for x in range(t.width):
-        narrow(w.storage, s.values + x * t.channels, t.channels, dst + x * pixel)
+        sum_row(w, t, above, below, w.pixel, False, next, <float *> dst)
+    elif w.storage < FLOAT32:
+        sum_floats(w, t, above, below, next, s)
+        for x in range(t.width):
+            narrow_halves(w.storage, s.floats + x * t.channels, t.channels, dst + x * pixel)
+    else:
+        sum_row(w, t, above, below, t.channels, False, next, s.values)
+        for x in range(t.width):
+            narrow(w.storage, s.values + x * t.channels, t.channels, dst + x * pixel)
 
 
 cdef void fetch_row(const Runs *row, const char *dst) noexcept nogil:
@@ -322,17 +340,24 @@ cdef void cover(const Cell *cells, int64_t count, int64_t n, Span *spans) noexce
         spans[i].last = last
 
 
-cdef void plan(Spread *w) noexcept nogil:
+cdef int64_t strip_values(const Pool *g, int64_t channels) noexcept nogil:
+    """Values of a row of a strip, which has so many channels: whole rows if they are short, else as many as CELLS cover."""
+    if g.cols * channels <= TILE:
+        return TILE
+    return smaller(CELLS * g.cols // g.cell_cols, TILE)
+
+
+cdef void plan(Spread *w, int threads) noexcept nogil:
     """Cuts strips and fills the tables. A single channel of many planes is turned round, VL planes at a time."""
     cdef const Pool *g = w.g
     cdef int64_t i, start, cells, sums = 0
     cdef Span span
     w.ahead = is_far(g, item_size(w.storage))
     if g.depth == 1:
-        w.cut = cut(1, g.planes, VL, g.rows, g.cols)
+        w.cut = cut(1, g.planes, VL, strip_values(g, VL), g.rows, g.cols, threads)
         w.pixel, w.dx_channel, w.dy_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols
     else:
-        w.cut = cut(g.planes, g.depth, TILE, g.rows, g.cols)
+        w.cut = cut(g.planes, g.depth, TILE, strip_values(g, g.depth), g.rows, g.cols, threads)
         w.pixel, w.dx_channel, w.dy_channel = g.depth, 1, 1
     cover(row_cells(g), g.cell_rows, g.rows, w.row_spans)
     cover(col_cells(g), g.cell_cols, g.cols, w.col_spans)
@@ -394,16 +419,16 @@ cdef int drive(Spread *w, int threads) noexcept nogil:
     w.near = <int64_t *> (w.col_spans + g.cols)
     w.far = w.near + g.cols
     w.widths = <double *> (w.far + g.cols)
-    plan(w)
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
+    plan(w, threads)
     slab = <double *> allocate_bytes(threads * (scratch_size(w) * sizeof(double) + sizeof(Scratch)))
     if slab == NULL:
         release(tables)
         return 1
     scratch = <Scratch *> (slab + threads * scratch_size(w))
     place(w, threads, slab, scratch)
-    do_blocks(spread_strip, w, strips(&w.cut), threads, FIRST_FREE, scratch, sizeof(Scratch))
+    do_blocks(spread_strip, w, strips(&w.cut), threads, IN_ORDER, scratch, sizeof(Scratch))
     release(slab)
     release(tables)
     return 0

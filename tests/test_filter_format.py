@@ -1,4 +1,5 @@
-"""Filters as adapters hand them over: with their output channels outermost, the other order gives the same bits."""
+"""Filters as adapters hand them over: with their output channels outermost, the other order gives the same bits, or but for rounding where it decides
+what `gemv` has in a vector."""
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from problems import CONVOLUTIONS, COVERING, LARGER, rows
 from gradops._arrays import STORAGE
 from gradops._call import compute, follow, recipe
 from gradops._geometry import attributes, plan
-from gradops.testing import dtype_named, forced, random_normal
+from gradops.testing import accepting, dtype_named, forced, random_integers, random_normal
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -32,8 +33,11 @@ def lying(problem, array):
     return turned(array.reshape(r, s, per_group, -1))
 
 
-def check(op, problem, dtype):
-    first, second = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
+def check(op, problem, dtype, algorithm=None):
+    """`algorithm` is what runs; nothing is rounded in sums of small integers."""
+    orders = {algorithm or planned(op, problem, order).algorithms[0] for order in ("RSCK", "KRSC")}
+    draw = random_integers if "gemv" in orders else random_normal
+    first, second = draw(op.shapes(problem), dtype_named(dtype), seed=3)
     named = dict(zip(op.operands, (first, second), strict=True))
     expected = op(problem, first, second)
     found = planned(op, problem, "KRSC")
@@ -62,3 +66,12 @@ def test_both_orders_give_the_same_bits_at_every_level(op, problem, level):
         for algorithm in ("conv", "winograd", "stem"):
             with forced(algorithm=algorithm):
                 check(op, problem, dtype)
+
+
+@pytest.mark.parametrize(
+    ("op", "problem"), [row for row in rows(COVERING, CONVOLUTIONS) if "gemv" in accepting(*row)], ids=str
+)
+def test_gemv_computes_both_orders(op, problem, level):
+    for dtype in DTYPES:
+        with forced(algorithm="gemv"):
+            check(op, problem, dtype, "gemv")

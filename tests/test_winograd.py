@@ -133,7 +133,9 @@ def test_infinities_and_large_numbers_do_not_spread(op, value, level):
     ids=str,
 )
 def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channels_on(options, chosen):
-    problem = Problem(**{"h": 9, "w": 9, "c": 2 * CHANNELS.start, "k": 2 * CHANNELS.start, "padding": "SAME"} | options)
+    problem = Problem(
+        **{"n": 17, "h": 9, "w": 9, "c": 2 * CHANNELS.start, "k": 2 * CHANNELS.start, "padding": "SAME"} | options
+    )
     assert {accepting(op, problem) for op in DENSE} == {chosen}
     assert set(chosen) <= set(ALGORITHMS)
 
@@ -161,7 +163,7 @@ def test_another_algorithm_is_forced_only_where_it_accepts():
 
 def test_forcing_an_unknown_algorithm_is_an_error():
     with (
-        pytest.raises(ValueError, match="algorithm must be one of conv, winograd, .*, got 'fft'"),
+        pytest.raises(ValueError, match="algorithm must be one of conv, .*winograd, .*, got 'fft'"),
         forced(algorithm="fft"),
     ):
         pytest.fail("entered")

@@ -3,6 +3,7 @@
 ======================  ==============================================================================
 `conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
+`gemv`                  a matrix times some vectors: outputs and gradients of inputs, few of whose pixels share their taps
 `stem`                  vectors of pixels; few channels: of the result, or, channels first, on a side of the filter
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers
 `planes`                the same over planes: channels first, one filter for each, strides 1 and 2
@@ -16,7 +17,7 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Axis(Protocol):
@@ -41,7 +42,7 @@ class Axis(Protocol):
     def out(self) -> int: ...
 
 
-ALGORITHMS = ("conv", "winograd", "stem", "inplace", "planes", "depthwise")
+ALGORITHMS = ("conv", "gemv", "winograd", "stem", "inplace", "planes", "depthwise")
 """All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
 
 MOST_MULTIPLIERS = 64
@@ -203,6 +204,58 @@ images                  float32     float64     channels
 Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as long, so `preferred` takes `inplace`.
 """
 
+MOST_VECTORS, LEAST_SLOTS, MOST_READS = 16, 32, 2
+"""Pixels that share their taps, at most, of what `gemv` accepts; for each, the channels that it takes to be preferred where it multiplies vectors of them;
+and how many times it reads the filter then, which it reads again for pixels that use other taps.
+
+Time of `conv` over that of `gemv`, float32, one tap, 2 threads of a Zen 5, of outputs (vectors of results) and gradients of inputs (vectors of
+channels that are summed), for 1, 4, 8, 16 and 32 pixels; filters in the order RSCK:
+
+============  ========================  ========================
+channels      output                    input
+============  ========================  ========================
+20 to 480     1.3  1.2  1.1  1.0  0.9   1.7  1.5  1.3  0.9  0.7
+64 to 64      1.3  1.1  1.1  1.0  0.9   1.2  1.1  0.9  0.7  0.5
+480 to 20     1.4  1.3  1.2  1.1  1.0   1.4  0.9  0.6  0.3  0.2
+512 to 512    3.5  2.8  2.3  1.7  1.4   4.6  3.9  2.4  1.3  0.8
+2048 to 1000  3.5  3.0  2.4  1.9  1.5   4.8  3.5  2.2  1.1  0.7
+============  ========================  ========================
+
+Padded 3x3 taps over images of 2x2 pixels, whose taps are read 1.8 times, 1.8 and 2.5; of 4x4 pixels, 5.4 times, 0.7 and 0.9. In 16 bits the
+same, in float64 1.3 to 6.6 of the large ones.
+"""
+
+
+LEAST_INSIDE = 0.5
+"""Share of all taps that lie inside, up to which `conv` leaves the others out: a filter that covers its whole input computes 49 times as much with them
+if it has 7x7 taps (its gradient of the input took 16 to 24 times as long)."""
+
+
+WINOGRAD_PRODUCTS = 16 / 36
+"""Of `winograd` over those of `conv`, which has fewer of images of 1x1 pixels: 32 of 512 channels take 0.07 to 0.14 of the time."""
+
+
+class Sharing(NamedTuple):
+    """How pixels of a result share taps that lie inside of what they read."""
+
+    pixels: int
+    """That use the same taps, at most."""
+
+    reads: float
+    """How many times each tap is read on average, if pixels that differ in theirs read them by themselves."""
+
+    inside: float
+    """The share of all taps of all pixels that lie inside."""
+
+    @property
+    def splits(self) -> bool:
+        """Whether to leave out taps that lie outside is worth reading some others again."""
+        return self.inside <= LEAST_INSIDE and self.reads <= MOST_READS
+
+
+UNKNOWN = Sharing(1 << 62, 1 << 62, 1)
+"""Of large images."""
+
 LEAST_STEM_COLUMNS = dict.fromkeys(range(1, 8), 4) | {8: 12}
 """Pixels of a row from which on `stem` fills enough of its vectors, by the channels of a result.
 
@@ -301,16 +354,24 @@ def algorithms(
     out_channels: int,
     data_format: str,
     paired: bool = False,
+    sharing: Sharing = UNKNOWN,
+    by_slots: bool = False,
 ) -> tuple[str, ...]:
     """The algorithms that accept a problem, the one that is preferred first.
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
     belong to a group of a dense op, `out_channels` output channels to all groups together. `paired` says that two bfloat16
-    are multiplied at once.
+    are multiplied at once, `by_slots` that what is summed, and not the result, lies side by side in the filter.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
-        return _dense(result, rows, cols, groups, per_group, outputs, data_format, paired)
+        others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired)
+        if result != "filter" and sharing.splits and sharing.inside < WINOGRAD_PRODUCTS:
+            others = ("conv", *(other for other in others if other != "conv"))
+        if result == "filter" or sharing.pixels > MOST_VECTORS:
+            return others
+        few = by_slots and (outputs if result == "input" else per_group) < LEAST_SLOTS * sharing.pixels
+        return (others[0], "gemv", *others[1:]) if few or sharing.reads > MOST_READS else ("gemv", *others)
     if outputs != 1:
         return _multiplied(result, rows, cols, groups, outputs, data_format)
     inplace = groups >= WIDEST_VECTOR and _inplace(result, rows, cols)
@@ -464,6 +525,7 @@ _STEMS = {
     )
     for algorithm in ALGORITHMS
     for work in ("gather", "reduce")
+    if (algorithm, work) != ("gemv", "reduce")
 }
 
 STEMS = frozenset(stem for stems in _STEMS.values() for stem in stems)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from gradops._algorithms import algorithms, multiplies_pairs
-from gradops._problem import Axis, Plan, laid_down
+from gradops._problem import Axis, Plan, laid_down, sharing
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
 Attributes: TypeAlias = tuple[Numbers, str | tuple[Shape, ...], Numbers, str, Numbers]
@@ -144,6 +144,8 @@ def plan(
             f"{out_channels} output channels of {kind.filter} {filter_shape}"
         )
     asked = kind.result, kind.depthwise, *laid_down(rows, cols), groups, filter_shape[2], out_channels, data_format
+    shared = sharing(kind.scatters, rows, cols, input_shape[layout.n])
+    by_slots = kind.scatters == (filter_format == "RSCK")
     return Plan(
         op=op,
         arguments=kind.arguments,
@@ -158,8 +160,8 @@ def plan(
         scatters=kind.scatters,
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
-        algorithms=algorithms(*asked),
-        paired=algorithms(*asked, paired=True),
+        algorithms=algorithms(*asked, sharing=shared, by_slots=by_slots),
+        paired=algorithms(*asked, paired=True, sharing=shared, by_slots=by_slots),
         in_pairs=multiplies_pairs(kind.result, cols, groups, filter_shape[2], data_format),
         filter_format=filter_format,
     )

@@ -12,7 +12,7 @@ from itertools import groupby
 from math import gcd, prod
 from typing import NamedTuple
 
-from gradops._algorithms import side_by_side, stem_of
+from gradops._algorithms import UNKNOWN, Sharing, side_by_side, stem_of
 from gradops._values import LAYOUTS, Layout, Shape
 
 WIDEST_LINE = 1024
@@ -146,7 +146,8 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     col_lanes = _col_lanes(view.cols, plan.scatters, algorithm)
     if algorithm == "inplace":
         col_lanes = reached(col_lanes, src[layout.w])
-    if unpadded:
+    splits = algorithm == "conv" and plan.work == "gather" and sharing(plan.scatters, view.rows, view.cols, 1).splits
+    if unpadded or splits or algorithm == "gemv":
         row_lanes = without_padding(row_lanes, src[layout.h])
         col_lanes = without_padding(col_lanes, src[layout.w])
     problem = Problem(
@@ -300,6 +301,29 @@ def reached(lanes: list[Lane], size: int) -> list[Lane]:
             out_start, src_start = lane.out_start + lane.out_step * first, lane.src_start + step * first
             kept.append(lane._replace(count=end - first, out_start=out_start, src_start=src_start))
     return kept
+
+
+LONGEST_COUNTED_AXIS = 64
+"""Sizes up to which `sharing` counts."""
+
+
+def sharing(scatters: bool, rows: Axis, cols: Axis, images: int) -> Sharing:
+    """How destinations share the taps that lie inside their source."""
+    if max(rows.size, rows.out, cols.size, cols.out) > LONGEST_COUNTED_AXIS:
+        return UNKNOWN
+    pixels, reads, inside = (
+        prod(both) for both in zip(*(_shared(scatters, axis) for axis in (rows, cols)), strict=True)
+    )
+    return Sharing(images * pixels, reads, inside)
+
+
+def _shared(scatters: bool, axis: Axis) -> tuple[int, float, float]:
+    """`Sharing` along one axis."""
+    lanes = (gradient_lanes if scatters else forward_lanes)(axis, False)
+    cut = without_padding(lanes, axis.out if scatters else axis.size)
+    reads = sum(lane.taps for lane in cut) / max(axis.taps, 1)
+    inside = sum(lane.count * lane.taps for lane in cut) / max(sum(lane.count * lane.taps for lane in lanes), 1)
+    return max((lane.count for lane in cut), default=0), reads, inside
 
 
 def without_padding(lanes: list[Lane], size: int) -> list[Lane]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradops._algorithms import algorithms
 from gradops._dispatch import LEVELS, available, forced
-from gradops._problem import Axis, laid_down
+from gradops._problem import Axis, laid_down, sharing
 
 from ._ops import Op
 from ._problems import PoolProblem, Problem
@@ -26,4 +26,6 @@ def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
     )
     per_group, groups, outputs = problem.filter_groups
     axes = laid_down(rows, cols)
-    return algorithms(op.result, op.kind == "depthwise", *axes, groups, per_group, outputs * groups, problem.layout)
+    shared = sharing(op.result == "input", rows, cols, problem.n)
+    asked = op.result, op.kind == "depthwise", *axes, groups, per_group, outputs * groups, problem.layout
+    return algorithms(*asked, sharing=shared)

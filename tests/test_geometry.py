@@ -262,7 +262,12 @@ def test_grouped_convolution_with_one_channel_a_group_is_depthwise():
     given_ = attributes(1, "SAME", (), "NHWC", 1)
     assert plan("conv2d", (9, 4, 4, 3), (3, 3, 1, 6), None, given_).algorithms == ("depthwise", "stem")
     assert plan("conv2d", (9, 4, 4, 1), (3, 3, 1, 6), None, given_).algorithms == ("stem", "conv", "winograd")
-    assert plan("conv2d", (9, 4, 4, 6), (3, 3, 2, 6), None, given_).algorithms == ("stem", "conv", "winograd")
+    assert plan("conv2d", (9, 4, 4, 6), (3, 3, 2, 6), None, given_).algorithms == (
+        "depthwise",
+        "stem",
+        "conv",
+        "winograd",
+    )
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_few_channels_of_a_wide_result_take_it(options, ops):
         ({"w": LEAST_STEM_PIXELS - 1, "k": FEW_STEM_FILTERS // 3}, True),
         ({"c": 64, "k": FEW_STEM_OUTPUTS}, True),
         ({"c": 64, "k": FEW_STEM_OUTPUTS + 1}, False),
-        ({"c": 256, "k": 256, "groups": 32}, True),
+        ({"c": 256, "k": 256, "groups": 64}, True),
         ({"c": 64, "k": 2, "r": 1, "s": 1}, False),
         ({"r": 1, "s": 1}, True),
         ({"r": 60, "s": 60, "h": 90, "w": 90}, False),

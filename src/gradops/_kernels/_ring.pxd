@@ -7,6 +7,7 @@ stencil needs is packed once: widened, channels brought into vectors, repeated f
 the strip stays in the first cache while it is used, and what the next strip needs is fetched meanwhile.
 """
 from libc.stdint cimport int64_t
+from _groups cimport group_lanes, is_grouped
 from _problem cimport Problem, Lane, divide_up, larger, smaller
 from _storage cimport real, lane_index, LINE, VL, REAL_STORAGE, item_size, clear, copy, load, pick, prefetch_soon, store, widen_block
 
@@ -184,6 +185,7 @@ cdef inline bint is_direct(const Problem *g, int storage, int64_t lanes) noexcep
 
 cdef struct Blocking:                                   # how lanes and rows fall into blocks and what a thread needs for one
     int64_t multiplier                                  # lanes of a channel
+    int64_t unit                                        # lanes that are not split: of a channel or, of one lane each, of a vector or a group
     int64_t total                                       # lanes altogether
     int64_t lanes, vectors                              # of a block
     int64_t blocks                                      # of lanes
@@ -231,14 +233,15 @@ cdef inline Blocking blocking(const Problem *g, const Lane *rows, int64_t row_la
     for i in range(col_lanes):
         k.pixels = larger(k.pixels, chunk_pixels(g, cols + i))
         width = larger(width, ring_width(cols + i, chunk_pixels(g, cols + i)))
-    k.multiplier = g.src_channels * g.dst_channels
-    k.total = g.groups * k.multiplier
+    k.multiplier = 1 if is_grouped(g) else g.src_channels * g.dst_channels
+    k.unit = k.multiplier if k.multiplier > 1 else larger(group_lanes(g), VL)
+    k.total = g.groups * group_lanes(g) * k.multiplier
     most = k.total if k.multiplier == 1 else smaller(k.total, LANES // k.multiplier * k.multiplier)
     k.blocks = divide_up(k.total, most)
-    while block_lanes(&k) > VL and block_lanes(&k) > k.multiplier and strip_rows(rows, row_lanes, width * divide_up(block_lanes(&k), VL) * VL) < smaller(ENOUGH_ROWS, count):
+    while block_lanes(&k) > larger(k.unit, VL) and strip_rows(rows, row_lanes, width * divide_up(block_lanes(&k), VL) * VL) < smaller(ENOUGH_ROWS, count):
         k.blocks += 1
     k.parts = larger(smaller(divide_up(MIN_BLOCKS, k.blocks * g.images), count // (ROWS_PER_TAP * g.filter_rows)), 1)
-    k.blocks = larger(k.blocks, smaller(divide_up(MIN_BLOCKS, k.parts * g.images), k.total // larger(LEAST_LANES, k.multiplier)))
+    k.blocks = larger(k.blocks, smaller(divide_up(MIN_BLOCKS, k.parts * g.images), k.total // larger(LEAST_LANES, k.unit)))
     k.lanes = block_lanes(&k)
     k.blocks = divide_up(k.total, k.lanes)
     k.vectors = divide_up(k.lanes, VL)
@@ -257,10 +260,8 @@ cdef inline Blocking blocking(const Problem *g, const Lane *rows, int64_t row_la
 
 
 cdef inline int64_t block_lanes(const Blocking *k) noexcept nogil:
-    """Lanes of each of so many blocks: whole channels, and whole vectors of them where channels are not repeated."""
-    if k.multiplier == 1:
-        return divide_up(divide_up(k.total, k.blocks), VL) * VL
-    return divide_up(k.total // k.multiplier, k.blocks) * k.multiplier
+    """Lanes of each of so many blocks: whole channels, and whole vectors or groups of them where channels are not repeated."""
+    return divide_up(divide_up(k.total, k.unit), k.blocks) * k.unit
 
 
 cdef inline int64_t ring_height(const Lane *row, const Blocking *k) noexcept nogil:

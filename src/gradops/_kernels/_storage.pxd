@@ -18,6 +18,7 @@ cdef extern from "kernels.h" nogil:
     vec zero()
     void lane_mask(int64_t low, int64_t high, real *mask)
     vec keep(vec v, vec mask)
+    vec exchange(vec v, int distance)
     vec multiply_add(real a, vec b, vec sum)
     void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld)
     void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld)

@@ -1,22 +1,27 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""dst[pixel, c] = sum_(m, tap) src[pixel + tap, lane] filter[tap, lane]: depthwise_conv2d_native and its input gradient, one stencil.
+"""dst[pixel, c] = sum_(m, tap) src[pixel + tap, lane] filter[tap, lane]: depthwise_conv2d_native and its input gradient, one stencil; and conv2d and its
+input gradient of groups of as many outputs as inputs, whose lanes are channels that change places (`_groups.pxd`).
 
 In parallel: blocks of (image, part of its rows, lanes). Packed: the filter once, as [block][tap][lane]; rows of src in a ring, one for all lane
 pairs where these can share it. A register holds one vector of lanes of one pixel; a tap's filter vector serves up to TILE pixels. Forward, a channel is repeated for its multipliers while
 it is packed; backward, the lanes of a channel are added up when they are stored.
 
-*Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; row lanes have tap_step 1; at most LANES multipliers.
+*Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; row lanes have tap_step 1; at most LANES multipliers, or groups that
+`_groups.pxd` takes.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, part, useful_threads
+from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, tap_vectors
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, item_size, clear, load, prefetch_to_write, store, zero, narrow_block, widen_block
+from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, exchange, item_size, clear, load, load_once, prefetch_to_write, store, zero, narrow_block, widen_block
 
 cdef enum:
     TILE = 14                                           # pixels of a register tile, at most
+    GROUP_TILE = 10                                     # the same of groups
+    GROUP_SUMS = 24                                     # of a register tile of groups, at most
     CROWDED = 1024                                      # pixels at multiples of this distance, in bytes, fall on four sets of a cache of 4 KiB a way
 
 
@@ -32,15 +37,39 @@ cdef struct Gather:
     real *filter_panels                                 # [block][tap][vector][VL]
 
 
+cdef int64_t panel_size(const Gather *w) noexcept nogil:
+    """Reals of a block's filter."""
+    return w.g.filter_rows * w.g.filter_cols * tap_vectors(w.g, w.k.vectors) * VL
+
+
 cdef bint pack_filter(const Gather *w) noexcept nogil:
     """Returns whether the filter is finite."""
     cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, row = w.k.vectors * VL, step = w.g.filter_group // w.k.multiplier, block, lane
     cdef real *dst
     for block in range(w.k.blocks):
-        lane, dst = block * w.k.lanes, w.filter_panels + block * taps * row
-        clear(dst, taps * row)
-        widen_block(w.storage, w.filter + lane * step * item_size(w.storage), w.g.filter_x, step, taps, smaller(w.k.lanes, w.k.total - lane), dst, row)
-    return all_finite(w.filter_panels, w.k.blocks * taps * row)
+        lane, dst = block * w.k.lanes, w.filter_panels + block * panel_size(w)
+        clear(dst, panel_size(w))
+        if is_grouped(w.g):
+            pack_groups(w, lane, smaller(w.k.lanes, w.k.total - lane), dst)
+        else:
+            widen_block(w.storage, w.filter + lane * step * item_size(w.storage), w.g.filter_x, step, taps, smaller(w.k.lanes, w.k.total - lane), dst, row)
+    return all_finite(w.filter_panels, w.k.blocks * panel_size(w))
+
+
+cdef void pack_groups(const Gather *w, int64_t lane, int64_t lanes, real *dst) noexcept nogil:
+    """dst[tap][vector of dst][vector of src][s][l] = filter[tap, lane l of that vector of src -> lane l ^ s of that of dst], for lanes from `lane` on."""
+    cdef const Problem *g = w.g
+    cdef int64_t size = group_lanes(g), ways = exchanges(g), wide = group_vectors(g), tap, v, from_, to, i
+    cdef real[WIDEST * WIDEST] group
+    for tap in range(g.filter_rows * g.filter_cols):
+        for v in range(lanes // size):
+            widen_block(w.storage, w.filter + (tap * g.filter_x + (lane // size + v) * g.filter_group) * item_size(w.storage), g.filter_src, g.filter_dst,
+                        size, size, group, WIDEST)
+            for from_ in range(size):
+                for to in range(size):
+                    i = ((v * size + to) // VL * wide + from_ // VL) * ways + ((from_ ^ to) & (ways - 1))
+                    dst[i * VL + (v * size + from_) % VL] = group[from_ * WIDEST + to]
+        dst += tap_vectors(g, w.k.vectors) * VL
 
 
 cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
@@ -69,6 +98,86 @@ cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Rin
         row = next_row(b, ring, row)
     for q in range(pixels):
         store(out + q * ld, acc[q])
+
+
+cdef inline void change_places(int pixels, int ways, int distance, vec *acc) noexcept nogil:
+    """Adds the sums of half the ways, whose lanes change places, to those of the other half."""
+    cdef int q, s
+    for q in range(pixels):
+        for s in range(distance):
+            acc[q * ways + s] += exchange(acc[q * ways + distance + s], distance)
+
+
+cdef inline void group_ukr(int pixels, int ways, int64_t wide, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
+    """stencil_ukr of groups, from the first of the `wide` vectors of src that a vector of dst needs on.
+
+    *Assumes:* pixels and ways are compile-time constants of the caller.
+    """
+    cdef vec acc[GROUP_SUMS]
+    cdef vec operand[GROUP_TILE]
+    cdef vec tap
+    cdef const real *x
+    cdef const real *at
+    cdef const real *weights
+    cdef const real *way
+    cdef int64_t i, _j, _u
+    cdef int q, s
+    for q in range(pixels * ways):
+        acc[q] = zero()
+    for i in range(b.row.taps):
+        x = row
+        weights = filter + i * filter_row
+        for _j in range(b.col.taps):
+            at, way = x, weights
+            for _u in range(wide):
+                for q in range(pixels):
+                    operand[q] = load(at + q * step * VL)
+                for s in range(ways):
+                    tap = load_once(way + s * VL) if pixels > 1 else load(way + s * VL)
+                    for q in range(pixels):
+                        acc[q * ways + s] += operand[q] * tap
+                at += ring.width * VL
+                way += ways * VL
+            x += b.col.tap_step * VL
+            weights += filter_col
+        row = next_row(b, ring, row)
+    if ways >= 16: change_places(pixels, ways, 8, acc)
+    if ways >= 8: change_places(pixels, ways, 4, acc)
+    if ways >= 4: change_places(pixels, ways, 2, acc)
+    change_places(pixels, ways, 1, acc)
+    for q in range(pixels):
+        store(out + q * ld, acc[q * ways])
+
+
+cdef inline int64_t group_pixels(int64_t ways, int64_t pixels) noexcept nogil:
+    """Pixels of the register tiles of groups that cover so many with the least beside them."""
+    cdef int64_t most = larger((GROUP_SUMS if MR > 6 else GROUP_SUMS // 2) // ways, 1), other
+    most = smaller(most, GROUP_TILE if MR > 6 else 5)
+    other = 4 if most > 4 else 2 if most > 2 else 1
+    if pixels >= most and divide_up(pixels, most) * most <= divide_up(pixels, other) * other:
+        return most
+    return other if pixels >= other else 1
+
+
+cdef inline void group_tile(int64_t pixels, int64_t ways, int64_t wide, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld) noexcept nogil:
+    """group_ukr for the pixels of `group_pixels`."""
+    if ways == 2:
+        if MR > 6 and pixels == 10: group_ukr(10, 2, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif pixels == 5: group_ukr(5, 2, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif pixels == 4: group_ukr(4, 2, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif pixels == 1: group_ukr(1, 2, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif VL >= 4 and ways == 4:
+        if MR > 6 and pixels == 6: group_ukr(6, 4, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif pixels == 4: group_ukr(4, 4, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif pixels == 3: group_ukr(3, 4, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif pixels == 2: group_ukr(2, 4, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif pixels == 1: group_ukr(1, 4, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif VL >= 8 and ways == 8:
+        if MR > 6 and pixels == 3: group_ukr(3, 8, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif MR > 6 and pixels == 2: group_ukr(2, 8, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+        elif pixels == 1: group_ukr(1, 8, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
+    elif VL >= 16 and ways == 16:
+        group_ukr(1, 16, wide, step, b, ring, row, filter, filter_row, filter_col, out, ld)
 
 
 cdef inline int64_t tile_pixels(int64_t pixels) noexcept nogil:
@@ -107,7 +216,23 @@ cdef void compute_strip(const Gather *w, const Strip *s, const real *filter) noe
     cdef bint crowded = s.step * <int64_t> sizeof(real) % CROWDED == 0
     for i in range(s.rows if crowded else vectors):
         for j in range(vectors if crowded else s.rows):
-            compute_row(w, s, i if crowded else j, j if crowded else i, filter)
+            if is_grouped(w.g):
+                compute_groups(w, s, i if crowded else j, j if crowded else i, filter)
+            else:
+                compute_row(w, s, i if crowded else j, j if crowded else i, filter)
+
+
+cdef void compute_groups(const Gather *w, const Strip *s, int64_t r, int64_t v, const real *filter) noexcept nogil:
+    """Vector v of row r of a strip of groups."""
+    cdef const Block *b = s.b
+    cdef int64_t ways = exchanges(w.g), wide = group_vectors(w.g), pixels = group_pixels(ways, s.pixels), taps = tap_vectors(w.g, b.vectors) * VL, i, q
+    cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
+    cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r) + s.row_shift) + (v // wide * wide * s.ring.width + s.col_shift) * VL
+    cdef real *out = s.out + r * s.row + v * VL
+    filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps + v * wide * ways * VL
+    for i in range(divide_up(s.pixels, pixels)):
+        q = smaller(i * pixels, s.pixels - pixels)
+        group_tile(pixels, ways, wide, b.col.z_step, b, s.ring, row + q * b.col.z_step * VL, filter, filter_row, filter_col, out + q * s.step, s.step)
 
 
 cdef void compute_row(const Gather *w, const Strip *s, int64_t r, int64_t v, const real *filter) noexcept nogil:
@@ -227,7 +352,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     cdef int64_t block = index % w.k.blocks, part_ = index // w.k.blocks % w.k.parts, n = index // w.k.blocks // w.k.parts
     cdef int64_t size = item_size(w.storage), lane = block * w.k.lanes, i, t, rows, ahead, end, owner = -1
     cdef char *dst = w.dst + (n * g.dst_n + lane // (w.k.multiplier if g.dst_channels == 1 else 1) * g.dst_c) * size
-    cdef const real *filter = w.filter_panels + block * g.filter_rows * g.filter_cols * w.k.vectors * VL
+    cdef const real *filter = w.filter_panels + block * panel_size(w)
     cdef Block b
     cdef Ring ring
     ring.rows = scratch
@@ -264,7 +389,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     else:
         w.k = blocking(g, row_lanes(g), g.row_lanes, col_lanes(g), g.col_lanes)
     threads = useful_threads(g, g.images * w.k.parts * w.k.blocks, threads)
-    panels = padded(w.k.blocks * g.filter_rows * g.filter_cols * w.k.vectors * VL)
+    panels = padded(w.k.blocks * panel_size(w))
     scratch_size = padded(w.k.ring + w.k.line)
     w.filter_panels = allocate(panels + threads * scratch_size)
     if w.filter_panels == NULL:

@@ -1,26 +1,29 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""dw[tap, lane] = sum_pixel x[pixel + tap, lane] dy[pixel, lane]: depthwise_conv2d_native_backprop_filter.
+"""dw[tap, lane] = sum_pixel x[pixel + tap, lane] dy[pixel, lane]: depthwise_conv2d_native_backprop_filter; and conv2d_backprop_filter of groups of as
+many outputs as inputs, where lanes of dy change places (`_groups.pxd`).
 
 In parallel: blocks of (span of images and rows, lanes); each span sums into its own partial dw, and the partials are added in order. Packed:
 rows of x in a ring, rows of dy as they come. A register holds one vector of lanes of one tap; all taps, or a row of them, are summed along the
 rows of a strip.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; row lanes have tap_step 1; at most
-LANES multipliers; dw is [tap][lane] or [lane][tap], as the strides of the filter say.
+LANES multipliers, or groups that `_groups.pxd` takes, of at most 8; dw is [tap][lane] or [lane][tap], as the strides of the filter say.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
+from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, tap_vectors
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, part, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
 from _scratch cimport padded
-from _storage cimport real, vec, MR, VL, item_size, clear, load, prefetch_soon, store, zero
+from _storage cimport real, vec, MR, VL, exchange, item_size, clear, load, prefetch_soon, store, zero
 
 cdef enum:
     TAPS = 8                                            # of a register tile with one row of them, at most
     ROWS = 5                                            # of a register tile, at most
     ROW = 64                                            # pixels that are summed for one tile after the other, about
+    GROUP_SUMS = 24                                     # of a register tile of groups, at most
     ENOUGH = 9                                          # sums, so many that an addition has ended when the next one to the same sum begins
 
 
@@ -38,9 +41,9 @@ cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
     w.k = blocking(g, row_lanes(g), g.row_lanes, col_lanes(g), g.col_lanes)
-    w.dw.size = g.filter_rows * g.filter_cols * w.k.total
+    w.dw.size = g.filter_rows * g.filter_cols * w.k.total * group_lanes(g)
     w.dw.spans = smaller(divide_up(MIN_BLOCKS, w.k.blocks), g.images * w.k.parts)   # some of the images' parts each
-    w.sums = padded(g.filter_rows * g.filter_cols * w.k.vectors * VL)
+    w.sums = padded(g.filter_rows * g.filter_cols * tap_vectors(g, w.k.vectors) * VL)
 
 
 cdef struct Strip:                                      # some rows of a chunk
@@ -123,8 +126,75 @@ cdef inline void reduce_tile(int rows, int taps, int64_t tap_step, int64_t step,
     elif taps == 1: reduce_ukr(1, 1, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
 
 
+cdef inline void group_ukr(int taps, int ways, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t from_, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t ld) noexcept nogil:
+    """reduce_ukr of groups, one row of taps, for vector `from_` of x and v of dy: sums[j ld + s] += x[.. + j] dy with lanes at a distance of s in each
+    other's place.
+
+    *Assumes:* taps and ways are compile-time constants of the caller.
+    """
+    cdef vec acc[GROUP_SUMS]
+    cdef vec operand[TAPS]
+    cdef vec d, moved
+    cdef const real *x
+    cdef const real *dy
+    cdef int64_t ahead = s.ahead if fetch else 0, t, _q
+    cdef int j, i
+    for j in range(taps):
+        for i in range(ways):
+            acc[j * ways + i] = load(sums + j * ld + i * VL)
+    for t in range(begin, end):
+        x = ring_row(s.b, s.ring, s.b.row.z_step * (s.t + t) + tap_row) + (from_ * s.ring.width + tap * tap_step) * VL
+        dy = s.dy + v * s.vector + t * s.row
+        for _q in range(s.pixels):
+            prefetch_soon(dy + ahead)
+            d = load(dy)
+            for j in range(taps):
+                operand[j] = load(x + j * tap_step * VL)
+            for i in range(ways):
+                moved = exchange(d, i) if i else d
+                for j in range(taps):
+                    acc[j * ways + i] += operand[j] * moved
+            dy += s.step
+            x += step * VL
+    for j in range(taps):
+        for i in range(ways):
+            store(sums + j * ld + i * VL, acc[j * ways + i])
+
+
+cdef inline int64_t group_taps(int64_t ways) noexcept nogil:
+    """Taps of a register tile of groups, at most."""
+    if MR > 6:
+        return 8 if ways == 2 else 5 if ways == 4 else 3
+    return 4 if ways == 2 else 2 if ways == 4 else 1
+
+
+cdef inline void group_tile(int64_t taps, int64_t ways, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t from_, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t ld) noexcept nogil:
+    """group_ukr for any taps <= group_taps."""
+    if ways == 2:
+        if MR > 6 and taps == 8: group_ukr(8, 2, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif MR > 6 and taps == 7: group_ukr(7, 2, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif MR > 6 and taps == 6: group_ukr(6, 2, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif MR > 6 and taps == 5: group_ukr(5, 2, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif taps == 4: group_ukr(4, 2, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif taps == 3: group_ukr(3, 2, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif taps == 2: group_ukr(2, 2, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif taps == 1: group_ukr(1, 2, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+    elif VL >= 4 and ways == 4:
+        if MR > 6 and taps == 5: group_ukr(5, 4, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif MR > 6 and taps == 4: group_ukr(4, 4, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif MR > 6 and taps == 3: group_ukr(3, 4, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif taps == 2: group_ukr(2, 4, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif taps == 1: group_ukr(1, 4, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+    elif VL >= 8 and ways == 8:
+        if MR > 6 and taps == 3: group_ukr(3, 8, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif MR > 6 and taps == 2: group_ukr(2, 8, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+        elif taps == 1: group_ukr(1, 8, tap_step, step, s, v, from_, tap_row, tap, begin, end, fetch, sums, ld)
+
+
 cdef int rows_of_tile(const Block *b) noexcept nogil:
     """Rows of taps whose sums fit into registers together."""
+    if is_grouped(b.g):
+        return 1
     if b.row.taps == b.col.taps and (b.row.taps == 3 or (b.row.taps == 5 and MR > 6)):
         return <int> b.row.taps
     return 1
@@ -137,7 +207,26 @@ cdef void reduce_strip(const Reduce *w, const Strip *s, real *sums) noexcept nog
     parts = smaller(parts, s.rows)
     for v in range(divide_up(s.b.lanes, VL)):
         for i in range(parts):
-            reduce_rows(w, s, v, rows, part(s.rows, i, parts), part(s.rows, i + 1, parts), sums)
+            if is_grouped(w.g):
+                reduce_groups(w, s, v, part(s.rows, i, parts), part(s.rows, i + 1, parts), sums)
+            else:
+                reduce_rows(w, s, v, rows, part(s.rows, i, parts), part(s.rows, i + 1, parts), sums)
+
+
+cdef void reduce_groups(const Reduce *w, const Strip *s, int64_t v, int64_t begin, int64_t end, real *sums) noexcept nogil:
+    """Adds rows begin.. of a strip to what vector v of dy shares with its groups; sums are [tap row][tap column][vector of dy][vector of x][exchange][VL]."""
+    cdef const Block *b = s.b
+    cdef int64_t ways = exchanges(w.g), wide = group_vectors(w.g), ld = tap_vectors(w.g, b.vectors) * VL, tiles = divide_up(b.col.taps, group_taps(ways)), i, j, k, u
+    cdef bint fetch = True
+    cdef real *tap
+    for i in range(b.row.taps):
+        for k in range(tiles):
+            j = part(b.col.taps, k, tiles)
+            tap = sums + ((b.row.filter_start + i) * w.g.filter_cols + b.col.filter_start + j) * ld + v * wide * ways * VL
+            for u in range(wide):
+                group_tile(part(b.col.taps, k + 1, tiles) - j, ways, b.col.tap_step, b.col.z_step, s, v, v // wide * wide + u, i, j, begin, end, fetch,
+                           tap + u * ways * VL, ld)
+                fetch = False
 
 
 cdef void reduce_rows(const Reduce *w, const Strip *s, int64_t v, int rows, int64_t begin, int64_t end, real *sums) noexcept nogil:
@@ -207,6 +296,20 @@ cdef void reduce_part(const Reduce *w, Block *b, int64_t lane, int64_t n, int64_
                 first += pixels
 
 
+cdef void store_groups(const Reduce *w, int64_t span, int64_t lane, int64_t lanes, const real *sums, real *group) noexcept nogil:
+    """Writes a block of groups from its sums, tap by tap, by way of [channel][lane]."""
+    cdef const Problem *g = w.g
+    cdef int64_t size = group_lanes(g), ways = exchanges(g), wide = group_vectors(g), ld = w.k.vectors * VL, tap, v, from_, to, i
+    for tap in range(g.filter_rows * g.filter_cols):
+        for v in range(lanes // size):
+            for from_ in range(size):
+                for to in range(size):
+                    i = ((v * size + to) // VL * wide + from_ // VL) * ways + ((from_ ^ to) & (ways - 1))
+                    group[from_ * ld + v * size + to] = sums[i * VL + (v * size + from_) % VL]
+        store_block(&w.dw, span, group, ld, size, lanes, tap * g.filter_x + lane // size * g.filter_group, g.filter_src, g.filter_dst)
+        sums += tap_vectors(g, w.k.vectors) * VL
+
+
 cdef void reduce_block(const void *work, int64_t index, void *scratch) noexcept nogil:
     """One block of lanes, summed over one span."""
     cdef const Reduce *w = <const Reduce *> work
@@ -220,6 +323,9 @@ cdef void reduce_block(const void *work, int64_t index, void *scratch) noexcept 
     clear(sums, w.sums)
     for i in range(part(parts, span, w.dw.spans), part(parts, span + 1, w.dw.spans)):
         reduce_part(w, &b, lane, i // w.k.parts, i % w.k.parts, sums, sums + w.sums)
+    if is_grouped(w.g):
+        store_groups(w, span, lane, b.lanes, sums, sums + w.sums)
+        return
     store_block(&w.dw, span, sums, b.vectors * VL, w.g.filter_rows * w.g.filter_cols, b.lanes, lane * step, w.g.filter_x, step)
 
 
@@ -227,7 +333,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     plan(w)
     threads = useful_threads(w.g, w.dw.spans * w.k.blocks, threads)
-    return sum_spans(&w.dw, reduce_block, w, w.k.blocks, threads, IN_ORDER, padded(w.sums + w.k.ring + w.k.line))
+    return sum_spans(&w.dw, reduce_block, w, w.k.blocks, threads, IN_ORDER, padded(w.sums + larger(w.k.ring + w.k.line, WIDEST * w.k.vectors * VL)))
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:

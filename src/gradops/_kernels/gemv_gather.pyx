@@ -11,8 +11,8 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport DONE, NO_MEMORY, exported
 from _gemm cimport READS, gemm_block, gemm_packed, stream
-from _patches cimport Patches, Pixel, advance, patches, pixel, pixels, pack_pixels
-from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
+from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels
+from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, MR, NR, REAL_STORAGE, VL, clear, item_size, load, narrow_block, prefetch_soon, store, transpose, widen_block
 
@@ -80,7 +80,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.pixels = 0
     for i in range(pairs):
         p = pair_patches(w, i, 0)
-        w.pixels = larger(w.pixels, whole_tiles(w, pixels(&p)))
+        w.pixels = larger(w.pixels, whole_tiles(w, all_pixels(&p)))
     w.channel_blocks = divide_up(g.dst_channels, DOT_CHANNELS if w.dots else ROW_CHANNELS)
     w.channel_blocks = larger(w.channel_blocks, smaller(divide_up(BLOCKS * threads, larger(pairs * g.groups, 1)), divide_up(g.dst_channels, unit)))
     w.channels = divide_up(divide_up(g.dst_channels, w.channel_blocks), unit) * unit
@@ -101,13 +101,13 @@ cdef inline void dot_ukr(int pixels, int rows, int64_t vectors, const real *patc
     cdef vec[PIXELS] operand
     cdef vec f
     cdef const real *at[SUMS]
-    cdef int64_t v, x = 0
+    cdef int64_t _v, x = 0
     cdef int i, r
     for r in range(rows):
         at[r] = filter + r * ldf
         for i in range(pixels):
             acc[r * pixels + i] = load(sums + (r * pixels + i) * VL)
-    for v in range(vectors):
+    for _v in range(vectors):
         for i in range(pixels):
             operand[i] = load(patch + i * ldp + x)
         for r in range(rows):
@@ -229,7 +229,7 @@ cdef void add_lanes(const Gather *w, const Block *b, real *result) noexcept nogi
 cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, const real *result, int64_t width) noexcept nogil:
     """Writes the pixels of a block, row by row."""
     cdef const Problem *g = w.g
-    cdef int64_t take, done = 0, count = pixels(p)
+    cdef int64_t take, done = 0, count = all_pixels(p)
     cdef Pixel at = pixel(p, 0)
     while done < count:
         take = smaller(p.col.count, count - done)
@@ -265,7 +265,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     index = index // w.channel_blocks
     b.group = index % g.groups
     p = pair_patches(w, index // g.groups, b.group)
-    b.pixels = whole_tiles(w, pixels(&p))
+    b.pixels = whole_tiles(w, all_pixels(&p))
     b.patch = <real *> slab
     b.rows = b.patch + w.pixels * ld(w)
     b.sums = b.rows + padded(rows_size(w))
@@ -277,7 +277,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
         slot = 0
         while slot < g.src_channels:
             depth = smaller(DEPTH, g.src_channels - slot)
-            pack_pixels(&p, 0, pixels(&p), tap * g.src_channels + slot, depth, b.patch, ld(w))
+            pack_pixels(&p, 0, all_pixels(&p), tap * g.src_channels + slot, depth, b.patch, ld(w))
             if w.dots:
                 for i in range(b.pixels if depth % VL else 0):
                     clear(b.patch + i * ld(w) + depth, VL - depth % VL)

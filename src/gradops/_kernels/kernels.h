@@ -76,6 +76,13 @@ static inline void lane_mask(int64_t low, int64_t high, real *mask) {
 }
 static inline vec keep(vec v, vec mask) { return (vec)((lane_indices)v & (lane_indices)mask); }
 
+/* v with every two lanes that are `distance` apart, a power of two, in each other's place. */
+static inline vec exchange(vec v, int distance) {
+    lane_indices at;
+    for (int i = 0; i < VL; i++) at[i] = (i ^ distance) % VL;
+    return __builtin_shuffle(v, at);
+}
+
 /* p, of which the compiler knows nothing: so that it adds offsets when they are needed instead of keeping the sums in memory. */
 static inline const real *unknown(const real *p) {
 #if defined(__GNUC__)

@@ -143,9 +143,8 @@ _OPERANDS = {
 
 def _convolution(name: str, raw_name: str, kind: str, sizes: str) -> Op:
     work = "reduce" if sizes == "filter_sizes" else "gather"
-    algorithms = ("inplace", "planes", "depthwise", "stem") if kind == "depthwise" else ("conv", "winograd", "stem")
-    if kind != "depthwise" and work == "gather":
-        algorithms = (*algorithms, "gemv")
+    own = ("inplace", "planes") if kind == "depthwise" else ("conv", "winograd")
+    algorithms = (*own, "depthwise", "stem", *(("gemv",) if kind == "dense" and work == "gather" else ()))
     return Op(
         name=name,
         raw_name=raw_name,

@@ -1,0 +1,138 @@
+"""Groups of few inputs and as many outputs: the stencil whose lanes change places computes what the definition says."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from problems import exact_case
+
+from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGES
+from gradops.testing import (
+    OPS,
+    Problem,
+    accepting,
+    assert_close,
+    assert_exact,
+    dtype_named,
+    forced,
+    random_integers,
+    random_normal,
+)
+
+DENSE = [op for op in OPS.values() if op.kind == "dense"]
+SHAPES = [
+    {"n": 2, "h": 9, "w": 13, "r": 3, "s": 3, "padding": "SAME"},
+    {"n": 1, "h": 14, "w": 15, "r": 3, "s": 3, "strides": (2, 2), "padding": "SAME"},
+    {"n": 3, "h": 7, "w": 7, "r": 5, "s": 2, "dilations": (2, 1), "padding": (3, 2, 1, 0)},
+    {"n": 1, "h": 6, "w": 20, "r": 1, "s": 1},
+    {"n": 2, "h": 11, "w": 40, "r": 3, "s": 7, "strides": (1, 3)},
+    {"n": 1, "h": 5, "w": 33, "r": 2, "s": 11, "strides": (2, 2), "dilations": (3, 3), "padding": "SAME"},
+]
+GROUPS = {2: 19, 4: 9, 8: 3, 16: 5}  # the last of their vectors are not full
+PROBLEMS = [
+    Problem(c=channels * groups, k=channels * groups, groups=groups, layout=layout, **shape)
+    for channels, groups in GROUPS.items()
+    for shape in SHAPES
+    for layout in ("NHWC", "NCHW")
+]
+CASES = [
+    pytest.param(op, problem, id=f"{op}-{problem}")
+    for op in DENSE
+    for problem in PROBLEMS
+    if "depthwise" in accepting(op, problem)
+]
+
+
+def grouped(op, problem, *operands, **options):
+    with forced(algorithm="depthwise"):
+        return op(problem, *operands, **options)
+
+
+def test_there_are_cases_of_all_ops_and_channels():
+    sizes = {(case.values[0].result, case.values[1].filter_shape[2]) for case in CASES}
+    assert sizes == {(result, channels) for result, all_ in EXCHANGED_CHANNELS.items() for channels in all_}
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_small_integers_give_exact_results(op, problem, level):
+    operands, expected = exact_case(op, problem)
+    for dtype in op.dtypes:
+        got = grouped(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+        assert got.dtype == dtype_named(dtype)
+        assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+    for dtype in op.dtypes:
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
+        got, expected = grouped(op, problem, *operands), op.expect(problem, *operands)
+        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_threads_do_not_change_a_bit(op, problem):
+    operands = random_normal(op.shapes(problem), np.float32, seed=9)
+    one, *others = (grouped(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
+    for other in others:
+        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
+    operands = random_normal(op.shapes(problem), np.float32, seed=3)
+    moved = [at_the_edge(operand) for operand in operands]
+    np.testing.assert_array_equal(grouped(op, problem, *moved), grouped(op, problem, *operands))
+
+
+@given(
+    op=st.sampled_from(DENSE),
+    channels=st.sampled_from(list(GROUPS)),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(1, 60), st.integers(2, 12)),
+    taps=st.tuples(st.integers(1, 6), st.integers(1, 10)),
+    strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 2, 3)]),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
+    dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
+)
+def test_any_shape(op, channels, sizes, taps, strides, dilations, padding, layout, dtype):
+    n, h, w, groups = sizes
+    problem = Problem(
+        n=n, h=h, w=w, c=channels * groups, k=channels * groups, r=taps[0], s=taps[1], strides=strides, dilations=dilations,
+        groups=groups, padding=padding, layout=layout,
+    )  # fmt: skip
+    assume(all(axis[1] > 0 for axis in problem.axes) and "depthwise" in accepting(op, problem))
+    operands = random_integers(op.shapes(problem), np.float64, seed=h)
+    expected = op.expect(problem, *operands)
+    got = grouped(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+    assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize("op", DENSE, ids=str)
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 1])
+def test_infinities_do_not_spread(op, value, at, level):
+    problem = Problem(n=1, h=9, w=30, c=12, k=12, r=3, s=3, groups=3, padding="SAME")
+    operands = random_normal(op.shapes(problem), np.float32, seed=11)
+    operands[at].flat[0] = value
+    with forced(algorithm="conv"):
+        expected = op(problem, *operands)
+    np.testing.assert_allclose(grouped(op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
+    assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize("op", DENSE, ids=str)
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_it_is_taken_where_it_was_measured_to_win(op, layout, stride):
+    def order(channels, outputs, **options):
+        sizes = {"n": 1, "h": 40, "w": 40, "r": 3, "s": 3, "padding": "SAME", "strides": (1, stride)} | options
+        return accepting(op, Problem(c=3 * channels, k=3 * outputs, groups=3, layout=layout, **sizes))
+
+    for channels in range(2, 20):
+        taken = channels in EXCHANGES[layout][op.result][stride - 1]
+        assert (order(channels, channels)[0] == "depthwise") == taken
+        assert ("depthwise" in order(channels, channels)) == (channels in EXCHANGED_CHANNELS[op.result])
+        assert "depthwise" not in order(channels, channels + 1)
+        assert (order(channels, channels, r=1, s=1)[0] == "depthwise") == (taken and layout == "NHWC")

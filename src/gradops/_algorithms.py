@@ -185,9 +185,9 @@ threads of a Zen 4: 65x65 dilated by 2 1.46 and 1.53, by 6 1.41 and 1.18, by 12 
 WIDEST_VECTOR = 16
 """Numbers. `inplace` computes whole vectors of channels, `planes` of pixels."""
 
-CROWDED = 512
+CROWDED, LEAST_CROWDED_PIXELS = 512, 8
 """Channels between pixels at multiples of this distance share few sets of a cache. There rows that are packed once (`depthwise`) are taken for the
-gradient of the filter: time of `depthwise` over that of `inplace`, 2 threads of a Zen 5, float32 and float64:
+gradient of the filter, if they have so many pixels: time of `depthwise` over that of `inplace`, 2 threads of a Zen 5, float32 and float64:
 
 ======================  ==========  ==========  ========
 images                  float32     float64     channels
@@ -407,7 +407,7 @@ def algorithms(
         return _first(result, rows, cols, inplace)
     if not inplace:
         return ("depthwise",)
-    crowded = groups * cols.dilation % CROWDED == 0
+    crowded = groups * cols.dilation % CROWDED == 0 and cols.out >= LEAST_CROWDED_PIXELS
     return ("depthwise", "inplace") if result == "filter" and crowded else ("inplace", "depthwise")
 
 

@@ -122,7 +122,9 @@ def test_infinities_and_large_numbers_do_not_spread(op, value, level):
     ("options", "chosen"),
     [
         ({}, ("winograd", "conv")),
-        ({"dilations": (2, 3)}, ("winograd", "conv")),
+        ({"dilations": (2, 3), "w": 11}, ("winograd", "conv")),
+        ({"dilations": (1, 3)}, ("conv", "winograd")),
+        ({"dilations": (1, 2), "w": 7}, ("winograd", "conv")),
         ({"groups": 2, "k": 6 * CHANNELS.start}, ("winograd", "conv")),
         ({"c": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
         ({"k": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),

@@ -93,6 +93,25 @@ channels    images         NHWC                NCHW
 ==========  =============  ==================  ==================
 """
 
+LEAST_PART = 3.5
+"""Rows and columns of an image for each step of a dilation, from which on `winograd` is taken: the pixels of each step have tiles of their own.
+
+Time of `conv` over that of `winograd`, float32, NHWC, 2 threads of a Zen 5 (the gradients of input and filter):
+
+==============  ========  ========  ==========
+images          channels  dilation  time
+==============  ========  ========  ==========
+8 of 28x28      256       2         1.8   1.8
+4 of 33x33      256       6         1.3   1.4
+8 of 14x14      512       4         1.3   1.3
+8 of 9x9        256       3         1.0   0.8
+4 of 33x33      256       12        0.7   0.8
+4 of 65x65      64        24        0.7   0.3
+8 of 14x14      64        6         1.0   0.6
+4 of 33x33      256       18        0.4   0.6
+==============  ========  ========  ==========
+"""
+
 LEAST_PAIRED_WINDOW = 17
 """Numbers of a row of a window, channels last, from which on a filter gradient pairs bfloat16: those of pairs are copied for each window, narrower
 ones of float32 are read from a line that all windows of a row share. Time of pairs over that of float32, 2 threads of a Zen 5:
@@ -423,7 +442,9 @@ def _dense(
     others: tuple[str, ...] = ("conv",)
     if all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
         channels = PAIRED_CHANNELS[data_format][result] if paired else CHANNELS
-        others = ("winograd", "conv") if min(per_group, outputs) in channels else ("conv", "winograd")
+        parted = any(axis.dilation > 1 and axis.size < LEAST_PART * axis.dilation for axis in (rows, cols))
+        wins = min(per_group, outputs) in channels and not parted
+        others = ("winograd", "conv") if wins else ("conv", "winograd")
     if result == "filter":
         accepts, few = _stem_reduces(rows, cols, data_format), _few(rows, cols, per_group, outputs)
     else:

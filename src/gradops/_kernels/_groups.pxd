@@ -39,3 +39,9 @@ cdef inline int64_t group_vectors(const Problem *g) noexcept nogil:
 cdef inline int64_t tap_vectors(const Problem *g, int64_t vectors) noexcept nogil:
     """Vectors of a tap of so many vectors of lanes: [vector of dst][vector of src][exchange]."""
     return vectors * group_lanes(g)
+
+
+cdef inline int64_t place(const Problem *g, int64_t group, int64_t from_, int64_t to) noexcept nogil:
+    """Where the filter from one channel of a group to another lies among the vectors of a tap, at the lane of the first."""
+    cdef int64_t size = group_lanes(g), ways = exchanges(g), lane = group * size
+    return (((lane + to) // VL * group_vectors(g) + from_ // VL) * ways + ((from_ ^ to) & (ways - 1))) * VL + (lane + from_) % VL

@@ -12,7 +12,7 @@ it is packed; backward, the lanes of a channel are added up when they are stored
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, tap_vectors
+from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, place, tap_vectors
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
@@ -59,7 +59,7 @@ cdef bint pack_filter(const Gather *w) noexcept nogil:
 cdef void pack_groups(const Gather *w, int64_t lane, int64_t lanes, real *dst) noexcept nogil:
     """dst[tap][vector of dst][vector of src][s][l] = filter[tap, lane l of that vector of src -> lane l ^ s of that of dst], for lanes from `lane` on."""
     cdef const Problem *g = w.g
-    cdef int64_t size = group_lanes(g), ways = exchanges(g), wide = group_vectors(g), tap, v, from_, to, i
+    cdef int64_t size = group_lanes(g), tap, v, from_, to
     cdef real[WIDEST * WIDEST] group
     for tap in range(g.filter_rows * g.filter_cols):
         for v in range(lanes // size):
@@ -67,8 +67,7 @@ cdef void pack_groups(const Gather *w, int64_t lane, int64_t lanes, real *dst) n
                         size, size, group, WIDEST)
             for from_ in range(size):
                 for to in range(size):
-                    i = ((v * size + to) // VL * wide + from_ // VL) * ways + ((from_ ^ to) & (ways - 1))
-                    dst[i * VL + (v * size + from_) % VL] = group[from_ * WIDEST + to]
+                    dst[place(g, v, from_, to)] = group[from_ * WIDEST + to]
         dst += tap_vectors(g, w.k.vectors) * VL
 
 

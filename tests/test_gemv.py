@@ -193,3 +193,15 @@ def test_images_of_one_pixel_have_one_tap():
     assert {accepting(op, Problem(n=20, h=2, w=2, c=64, k=64, r=3, s=3, padding="SAME"))[0] for op in GATHERS} == {
         "winograd"
     }
+
+
+@pytest.mark.parametrize("op", GATHERS, ids=str)
+@pytest.mark.parametrize("n", [1, MOST_VECTORS + 1])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_no_tap_lies_inside(op, n, layout):
+    problem = Problem(n=n, h=1, w=1, c=40, k=64, r=2, s=2, dilations=(2, 2), padding=(1, 1, 1, 1), layout=layout)
+    operands = [np.ones(shape, np.float32) for shape in op.shapes(problem)]
+    for algorithm in accepting(op, problem):
+        with forced(algorithm=algorithm):
+            for threads in (1, 2):
+                assert not op(problem, *operands, num_threads=threads).any()

@@ -244,11 +244,9 @@ Padded 3x3 taps over images of 2x2 pixels, whose taps are read 1.8 times, 1.8 an
 same, in float64 1.3 to 6.6 of the large ones.
 """
 
-
 LEAST_INSIDE = 0.5
 """Share of all taps that lie inside, up to which `conv` leaves the others out: a filter that covers its whole input computes 49 times as much with them
 if it has 7x7 taps (its gradient of the input took 16 to 24 times as long)."""
-
 
 WINOGRAD_PRODUCTS = 16 / 36
 """Of `winograd` over those of `conv`, which has fewer of images of 1x1 pixels: 32 of 512 channels take 0.07 to 0.14 of the time."""

@@ -415,7 +415,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     w.blocks = w.panels + pairs + 1
     threads = useful_threads(g, threads, threads)
     plan(w, threads)
-    threads = <int> smaller(threads, w.blocks[pairs])
+    threads = <int> larger(smaller(threads, w.blocks[pairs]), 1)
     scratch_size = padded(patch_size(w) + result_size(w))
     slab = allocate(g.groups * w.group_panels + threads * scratch_size)
     if slab == NULL:

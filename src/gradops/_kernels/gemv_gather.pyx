@@ -17,15 +17,15 @@ from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, MR, NR, REAL_STORAGE, VL, clear, item_size, load, narrow_block, prefetch_soon, store, transpose, widen_block
 
 cdef enum:
-    DEPTH = 512                                        # slots that are packed at a time, at most
+    DEPTH = 512                                         # slots that are packed at a time, at most
     STEP = 32                                           # slots of a row form's product: their rows are read side by side
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many
     ROW_CHANNELS = 512                                  # of a block, at most
     DOT_CHANNELS = 96                                   # of a block of dots, at most: their sums stay in the second cache
     PIXELS = 8                                          # of a register tile of dots, at most; of a level with 16 registers, 4
     ROWS = 6                                            # of a register tile of dots, at most: six streams of memory
-    FAR = 16 << 20                                      # bytes of a filter from which on it is fetched ahead: 0.6 to 0.8 of the time, of smaller ones 1.0 to 1.5
     SUMS = 24                                           # of a register tile of dots, at most; of a level with 16 registers, 12
+    FAR = 16 << 20                                      # bytes of a filter from which on it is fetched ahead: 0.6 to 0.8 of the time, of smaller ones 1.0 to 1.5
 
 
 cdef struct Gather:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checks import check_edge, check_integers, check_random, check_threads, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case
@@ -12,7 +13,6 @@ from gradops.testing import (
     OPS,
     Problem,
     accepting,
-    assert_close,
     assert_exact,
     dtype_named,
     forced,
@@ -45,9 +45,7 @@ CASES = [
 OUTERMOST = "KRSC"
 
 
-def gemv(op, problem, *operands, **options):
-    with forced(algorithm="gemv"):
-        return op(problem, *operands, **options)
+gemv = running("gemv")
 
 
 def test_there_are_cases_of_both_ops():
@@ -56,35 +54,23 @@ def test_there_are_cases_of_both_ops():
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_small_integers_give_exact_results(op, problem, level):
-    operands, expected = exact_case(op, problem)
-    for dtype in op.dtypes:
-        got = gemv(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
-        assert got.dtype == dtype_named(dtype)
-        assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+    check_integers(gemv, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
-    for dtype in op.dtypes:
-        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
-        got, expected = gemv(op, problem, *operands), op.expect(problem, *operands)
-        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+    check_random(gemv, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_threads_do_not_change_a_bit(op, problem):
-    operands = random_normal(op.shapes(problem), np.float32, seed=9)
-    one, *others = (gemv(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
-    for other in others:
-        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+    check_threads(gemv, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_nothing_is_read_beyond_the_last_element(op, problem, dtype, level, at_the_edge):
-    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
-    moved = [at_the_edge(operand) for operand in operands]
-    np.testing.assert_array_equal(gemv(op, problem, *moved), gemv(op, problem, *operands))
+    check_edge(gemv, op, problem, dtype, at_the_edge)
 
 
 @pytest.mark.parametrize("op", GATHERS, ids=str)

@@ -2,21 +2,18 @@
 
 import numpy as np
 import pytest
+from checks import check_edge, check_integers, check_random, check_special, check_threads, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from problems import exact_case
 
 from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGES
 from gradops.testing import (
     OPS,
     Problem,
     accepting,
-    assert_close,
     assert_exact,
     dtype_named,
-    forced,
     random_integers,
-    random_normal,
 )
 
 DENSE = [op for op in OPS.values() if op.kind == "dense"]
@@ -43,9 +40,7 @@ CASES = [
 ]
 
 
-def grouped(op, problem, *operands, **options):
-    with forced(algorithm="depthwise"):
-        return op(problem, *operands, **options)
+grouped = running("depthwise")
 
 
 def test_there_are_cases_of_all_ops_and_channels():
@@ -55,34 +50,22 @@ def test_there_are_cases_of_all_ops_and_channels():
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_small_integers_give_exact_results(op, problem, level):
-    operands, expected = exact_case(op, problem)
-    for dtype in op.dtypes:
-        got = grouped(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
-        assert got.dtype == dtype_named(dtype)
-        assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+    check_integers(grouped, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
-    for dtype in op.dtypes:
-        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
-        got, expected = grouped(op, problem, *operands), op.expect(problem, *operands)
-        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+    check_random(grouped, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_threads_do_not_change_a_bit(op, problem):
-    operands = random_normal(op.shapes(problem), np.float32, seed=9)
-    one, *others = (grouped(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
-    for other in others:
-        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+    check_threads(grouped, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
-    operands = random_normal(op.shapes(problem), np.float32, seed=3)
-    moved = [at_the_edge(operand) for operand in operands]
-    np.testing.assert_array_equal(grouped(op, problem, *moved), grouped(op, problem, *operands))
+    check_edge(grouped, op, problem, "float32", at_the_edge)
 
 
 @given(
@@ -114,12 +97,7 @@ def test_any_shape(op, channels, sizes, taps, strides, dilations, padding, layou
 @pytest.mark.parametrize("at", [0, 1])
 def test_infinities_do_not_spread(op, value, at, level):
     problem = Problem(n=1, h=9, w=30, c=12, k=12, r=3, s=3, groups=3, padding="SAME")
-    operands = random_normal(op.shapes(problem), np.float32, seed=11)
-    operands[at].flat[0] = value
-    with forced(algorithm="conv"):
-        expected = op(problem, *operands)
-    np.testing.assert_allclose(grouped(op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
-    assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+    check_special(grouped, op, problem, value, at)
 
 
 @pytest.mark.parametrize("op", DENSE, ids=str)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from checks import check_edge, check_integers, check_random, check_special, check_threads, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from problems import exact_case
 
 from gradops._algorithms import (
     FEW_STEM_FILTERS,
@@ -19,12 +19,9 @@ from gradops.testing import (
     OPS,
     Problem,
     accepting,
-    assert_close,
     assert_exact,
     dtype_named,
-    forced,
     random_integers,
-    random_normal,
 )
 
 MOST = max(LEAST_STEM_COLUMNS)
@@ -66,9 +63,7 @@ CASES = [
 ]
 
 
-def stem(op, problem, *operands, **options):
-    with forced(algorithm="stem"):
-        return op(problem, *operands, **options)
+stem = running("stem")
 
 
 def test_there_are_cases_of_all_ops():
@@ -78,34 +73,22 @@ def test_there_are_cases_of_all_ops():
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_small_integers_give_exact_results(op, problem, level):
-    operands, expected = exact_case(op, problem)
-    for dtype in op.dtypes:
-        got = stem(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
-        assert got.dtype == dtype_named(dtype)
-        assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+    check_integers(stem, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
-    for dtype in op.dtypes:
-        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
-        got, expected = stem(op, problem, *operands), op.expect(problem, *operands)
-        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+    check_random(stem, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_threads_do_not_change_a_bit(op, problem):
-    operands = random_normal(op.shapes(problem), np.float32, seed=9)
-    one, *others = (stem(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
-    for other in others:
-        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+    check_threads(stem, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
-    operands = random_normal(op.shapes(problem), np.float32, seed=3)
-    moved = [at_the_edge(operand) for operand in operands]
-    np.testing.assert_array_equal(stem(op, problem, *moved), stem(op, problem, *operands))
+    check_edge(stem, op, problem, "float32", at_the_edge)
 
 
 @given(
@@ -161,12 +144,7 @@ def test_any_shape_of_a_filter(channels, sizes, taps, strides, dilations, paddin
 def test_infinities_do_not_spread(op, value, at, level):
     layout = "NCHW" if op is REDUCES else "NHWC"
     problem = Problem(n=1, h=9, w=30, c=3, k=4, r=5, s=5, padding="SAME", layout=layout)
-    operands = random_normal(op.shapes(problem), np.float32, seed=11)
-    operands[at].flat[0] = value
-    with forced(algorithm="conv"):
-        expected = op(problem, *operands)
-    np.testing.assert_allclose(stem(op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
-    assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+    check_special(stem, op, problem, value, at)
 
 
 PATCHES = {"h": 16, "w": 32, "r": 4, "s": 4, "strides": (4, 4)}

@@ -1,0 +1,58 @@
+"""What every algorithm has to show on a problem that it accepts. `run` is an op with the algorithm forced."""
+
+import numpy as np
+from problems import exact_case
+
+from gradops.testing import assert_close, assert_exact, dtype_named, forced, random_normal
+
+
+def running(algorithm):
+    """A function that runs an op with an algorithm."""
+
+    def run(op, problem, *operands, **options):
+        with forced(algorithm=algorithm):
+            return op(problem, *operands, **options)
+
+    return run
+
+
+def check_integers(run, op, problem):
+    """Small integers give exact results in every dtype."""
+    operands, expected = exact_case(op, problem)
+    for dtype in op.dtypes:
+        got = run(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+        assert got.dtype == dtype_named(dtype)
+        assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+
+
+def check_random(run, op, problem):
+    """Random numbers lie within the rounding error in every dtype."""
+    for dtype in op.dtypes:
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
+        got, expected = run(op, problem, *operands), op.expect(problem, *operands)
+        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+
+
+def check_threads(run, op, problem):
+    """Threads do not change a bit."""
+    operands = random_normal(op.shapes(problem), np.float32, seed=9)
+    one, *others = (run(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
+    for other in others:
+        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+def check_edge(run, op, problem, dtype, at_the_edge):
+    """Nothing is read beyond the last element."""
+    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
+    moved = [at_the_edge(operand) for operand in operands]
+    np.testing.assert_array_equal(run(op, problem, *moved), run(op, problem, *operands))
+
+
+def check_special(run, op, problem, value, at):
+    """An infinity or NaN spreads no farther than with the implicit GEMM."""
+    operands = random_normal(op.shapes(problem), np.float32, seed=11)
+    operands[at].flat[0] = value
+    with forced(algorithm="conv"):
+        expected = op(problem, *operands)
+    np.testing.assert_allclose(run(op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
+    assert np.isfinite(expected).any() and not np.isfinite(expected).all()

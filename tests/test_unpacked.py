@@ -8,6 +8,7 @@ from problems import exact_case
 
 from gradops._algorithms import (
     CROWDED,
+    LEAST_CROWDED_PIXELS,
     LEAST_PIXELS,
     LEAST_PIXELS_A_TAP,
     LEAST_TURNED_PIXELS,
@@ -142,6 +143,8 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
     assert "inplace" in accepted(layout="NCHW") and "inplace" not in accepted(layout="NCHW", h=114)
     crowded = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
     assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
+    assert accepted(c=CROWDED, w=LEAST_CROWDED_PIXELS) == crowded
+    assert accepted(c=CROWDED, w=LEAST_CROWDED_PIXELS - 1) == ("inplace", "depthwise")
     assert accepted(w=1, r=1, s=1, strides=(2, 1)) == (
         ("inplace", "depthwise") if op.sizes == "input_sizes" else ("depthwise",)
     )

@@ -411,12 +411,9 @@ def algorithms(
     if not depthwise and (groups == 1 or per_group > 1):
         others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired)
         others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, others)
-        if result != "filter" and sharing.splits and sharing.inside < WINOGRAD_PRODUCTS:
-            others = ("conv", *(other for other in others if other != "conv"))
-        if result == "filter" or sharing.pixels > MOST_VECTORS:
+        if result == "filter":
             return others
-        few = by_slots and (outputs if result == "input" else per_group) < LEAST_SLOTS * sharing.pixels
-        return (others[0], "gemv", *others[1:]) if few or sharing.reads > MOST_READS else ("gemv", *others)
+        return _few_pixels(sharing, by_slots, outputs if result == "input" else per_group, others)
     if outputs != 1:
         return _multiplied(result, rows, cols, groups, outputs, data_format)
     inplace = groups >= WIDEST_VECTOR and _inplace(result, rows, cols)
@@ -452,6 +449,16 @@ def _dense(
     if not accepts:
         return others
     return ("stem", *others) if few else (*others, "stem")
+
+
+def _few_pixels(sharing: Sharing, by_slots: bool, summed: int, others: tuple[str, ...]) -> tuple[str, ...]:
+    """`others`, `conv` first where it has the fewest products, with `gemv` in its place if it accepts; so many channels are summed."""
+    if sharing.splits and sharing.inside < WINOGRAD_PRODUCTS:
+        others = ("conv", *(other for other in others if other != "conv"))
+    if sharing.pixels > MOST_VECTORS:
+        return others
+    taken = sharing.reads <= MOST_READS and (not by_slots or summed >= LEAST_SLOTS * sharing.pixels)
+    return ("gemv", *others) if taken else (others[0], "gemv", *others[1:])
 
 
 def _exchanged(

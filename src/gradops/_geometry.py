@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from gradops._algorithms import algorithms, multiplies_pairs
+from gradops._algorithms import UNKNOWN, algorithms, multiplies_pairs
 from gradops._problem import Axis, Plan, laid_down, sharing
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
@@ -144,7 +144,8 @@ def plan(
             f"{out_channels} output channels of {kind.filter} {filter_shape}"
         )
     asked = kind.result, kind.depthwise, *laid_down(rows, cols), groups, filter_shape[2], out_channels, data_format
-    shared = sharing(kind.scatters, rows, cols, input_shape[layout.n])
+    counts = not kind.depthwise and kind.result != "filter"
+    shared = sharing(kind.scatters, rows, cols, input_shape[layout.n]) if counts else UNKNOWN
     by_slots = kind.scatters == (filter_format == "RSCK")
     return Plan(
         op=op,

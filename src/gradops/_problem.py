@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from math import gcd, prod
 from typing import NamedTuple
@@ -317,6 +318,7 @@ def sharing(scatters: bool, rows: Axis, cols: Axis, images: int) -> Sharing:
     return Sharing(images * pixels, reads, inside)
 
 
+@lru_cache(maxsize=1024)
 def _shared(scatters: bool, axis: Axis) -> tuple[int, float, float]:
     """`Sharing` along one axis."""
     lanes = (gradient_lanes if scatters else forward_lanes)(axis, False)

@@ -233,7 +233,7 @@ cdef void rows_by_channel(const Reduce *w, const Patches *p, const Panel *b, int
 
 
 cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, Rows *rows) noexcept nogil:
-    """The operand with fewer columns, as panels [pixel][NR], zero beyond the columns."""
+    """The operand with fewer columns, as panels [pixel][NR]; no one uses what lies beyond the columns."""
     cdef int64_t panel
     rows.ld, rows.panel = NR, DEPTH * NR
     if not w.turned:
@@ -246,7 +246,7 @@ cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64
 
 
 cdef void turn_panel(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, const char *lies, int64_t row, real *dst) noexcept nogil:
-    """dst[i][j] = the value of pixel first + i at slot + j, from where it lies in planes or by way of rows of pixels."""
+    """dst[i][j] = the value of pixel first + i at slot + j < slots, from where it lies in planes or by way of rows of pixels."""
     cdef int64_t j
     if lies != NULL and slots >= VL:
         widen_block(w.storage, lies, 1, row // item_size(w.storage), depth, slots, dst, NR)

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport READS, Stream, stream, gemm_block
-from _partials cimport Total, aim_total, store_block, sum_spans
+from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_line, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, prefetch_soon
@@ -47,7 +47,7 @@ cdef struct Reduce:
 cdef void plan(Reduce *w, int threads) noexcept nogil:
     """Chooses the spans, by the problem alone, and the blocks, which no sum depends on."""
     cdef const Problem *g = w.g
-    cdef int64_t blocks
+    cdef int64_t blocks, spans
     w.slots = g.filter_rows * g.filter_cols * g.src_channels
     w.slot_blocks = divide_up(w.slots, SLOTS)
     w.channels = CHANNELS
@@ -56,7 +56,8 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.dw.spans = larger(smaller(MIN_BLOCKS // blocks, g.images * g.dst_rows * g.dst_cols // MIN_SPAN), 1)
     if w.dw.size * <int64_t> sizeof(real) > LARGE:
         w.dw.spans = 1
-    while threads > 1 and w.dw.spans * g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels) < BLOCKS * threads:
+    spans = first_wave(&w.dw, threads).count            # side by side
+    while threads > 1 and spans * g.groups * w.slot_blocks * divide_up(g.dst_channels, w.channels) < BLOCKS * threads:
         if w.slots // w.slot_blocks >= 4 * MR:
             w.slot_blocks *= 2
         elif w.channels > NR:
@@ -64,7 +65,7 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
         else:
             break
     w.channel_blocks = divide_up(g.dst_channels, w.channels)
-    blocks = w.dw.spans * g.groups * w.channel_blocks
+    blocks = spans * g.groups * w.channel_blocks
     w.slot_blocks = even_parts(w.slot_blocks, w.slots // (2 * MR), blocks, threads)
     w.turned = whole(g) and is_turned(w)
 

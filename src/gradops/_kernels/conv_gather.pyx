@@ -203,6 +203,13 @@ cdef struct Block:
     real *c
 
 
+cdef char *dst_pixel(const Gather *w, const Patches *p, const Block *b, const Pixel *at) noexcept nogil:
+    """A pixel of dst at the block's first channel."""
+    cdef const Problem *g = w.g
+    return w.dst + (at.n * g.dst_n + (p.row.out_start + p.row.out_step * at.u) * g.dst_y + (p.col.out_start + p.col.out_step * at.v) * g.dst_x
+                    + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
+
+
 cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel *at, int64_t count) noexcept nogil:
     """Writes the next pixels of a block, row by row; c holds them from its beginning on."""
     cdef const Problem *g = w.g
@@ -210,9 +217,7 @@ cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel 
     cdef char *dst
     while done < count:
         take = smaller(p.col.count - at.v, count - done)
-        dst = w.dst + (at.n * g.dst_n + (p.row.out_start + p.row.out_step * at.u) * g.dst_y
-                       + (p.col.out_start + p.col.out_step * at.v) * g.dst_x
-                       + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
+        dst = dst_pixel(w, p, b, at)
         narrow_block(w.storage, b.c + done * (1 if w.channel_rows else ldc), LDP if w.channel_rows else ldc, b.channels if w.channel_rows else take,
                      take if w.channel_rows else b.channels, dst, g.dst_c if w.channel_rows else step, step if w.channel_rows else g.dst_c)
         advance(p, at, take)
@@ -299,37 +304,41 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
     """c[pixel][channel] (+)= patch filter for KC slots, a register tile of pixels after the other. Whole vectors of dst are computed where they lie if its
-    pixels are rows. If all channels end within a vector, it may spill into the next pixel as long as that is computed afterwards: the last panel comes first."""
+    pixels are rows, or the tile's are a step apart. If all channels end within a vector, it may spill into the next pixel of rows as long as that is
+    computed afterwards: the last panel comes first."""
     cdef const Problem *g = w.g
-    cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC), tiles = divide_up(b.count, MR), ldc = w.channels + PAD, t, i, end
+    cdef int64_t depth = slots(p), kc = smaller(KC, depth - k * KC), tiles = divide_up(b.count, MR), ldc = w.channels + PAD, t, i, end, whole
     cdef int64_t dst_row = g.dst_x * item_size(w.storage), src_row = g.src_x * item_size(w.storage)
-    cdef bint last = (k + 1) * KC >= depth, dst_follows = dst_in_rows(p) and b.channels == g.dst_x, src_follows = src_in_rows(p) and k == 0
-    cdef int64_t whole = b.channels // VL * VL if dst_in_rows(p) and w.storage == REAL_STORAGE else 0
-    cdef real *dst = <real *> w.dst + b.first * g.dst_x + b.group * g.dst_channels + b.channel
-    cdef int64_t distance = panel_distance(p)
+    cdef bint in_rows = dst_in_rows(p), last = (k + 1) * KC >= depth, dst_follows = in_rows and b.channels == g.dst_x, src_follows = src_in_rows(p) and k == 0
+    cdef int64_t vectors = b.channels // VL * VL if g.dst_c == 1 and w.storage == REAL_STORAGE else 0
+    cdef int64_t distance = panel_distance(p), ld = g.dst_x * p.col.out_step
     cdef const real *filter = packed_filter(w, pair, b.group)
     cdef Rows src = pixel_rows(p, b, k * KC, kc)
     cdef Block rest = b[0]
     cdef Stream read, write
     cdef Stream next_src = sweep(p.src, MR * src_row, divide_up(b.channels, NR), kc), next_dst = sweep(w.dst, MR * dst_row, divide_up(b.channels, NR), kc)
-    cdef bint spills = dst_follows and w.storage == REAL_STORAGE and whole < b.channels and depth <= KC
+    cdef bint spills = dst_follows and w.storage == REAL_STORAGE and vectors < b.channels and depth <= KC
     cdef int64_t begun = (b.channels - 1) // NR * NR
-    rest.channel += whole
-    rest.channels -= whole
+    cdef real *dst = <real *> w.dst + b.first * g.dst_x + b.group * g.dst_channels + b.channel
     for t in range(tiles):
         i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
+        whole = vectors
+        if not in_rows:
+            at[0] = pixel(p, b.first + i)
+            whole = vectors if at.v + end - i <= p.col.count else 0
+            dst = <real *> dst_pixel(w, p, b, at) - i * ld
         read = following(&next_src, src_row, b.first + (end if src.in_place else b.count + i), src_follows, b)
         write = following(&next_dst, dst_row, b.first + end, dst_follows and (k == 0 if whole else last), b)
         if whole and write.step > LINE:                 # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, MR * dst_row, True)
         if spills and b.first + end < b.end:
-            multiply(&src, i, end - i, b.channels - begun, kc, panels(filter, distance, 0, begun), distance, dst + i * g.dst_x + begun, g.dst_x, False, read, write)
-            multiply(&src, i, end - i, begun, kc, filter, distance, dst + i * g.dst_x, g.dst_x, False, read, write)
+            multiply(&src, i, end - i, b.channels - begun, kc, panels(filter, distance, 0, begun), distance, dst + i * ld + begun, ld, False, read, write)
+            multiply(&src, i, end - i, begun, kc, filter, distance, dst + i * ld, ld, False, read, write)
             continue
         if whole:
-            multiply(&src, i, end - i, whole, kc, panels(filter, distance, k * KC, b.channel), distance,
-                     dst + i * g.dst_x, g.dst_x, k > 0, read, write)
-        if rest.channels:
+            multiply(&src, i, end - i, whole, kc, panels(filter, distance, k * KC, b.channel), distance, dst + i * ld, ld, k > 0, read, write)
+        if whole < b.channels:
+            rest.channel, rest.channels = b.channel + whole, b.channels - whole
             rest.c = b.c + (0 if depth <= KC else i * ldc)
             multiply(&src, i, end - i, rest.channels, kc, panels(filter, distance, k * KC, rest.channel), distance, rest.c, ldc, k > 0, read, write)
             if spills:

@@ -360,10 +360,14 @@ static inline void widen_bfloat16_vector(const uint16_t *src, float *dst) {
     *(float_bits *)dst = __builtin_convertvector(*(const half_bits *)src, float_bits) << 16;
 }
 
+#if defined(__AVX512BF16__)
+enum { SUBNORMAL = 0x20 };                                      /* of _mm512_fpclass_ps_mask */
+#endif
+
 static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
     float_bits u = *(const float_bits *)src;
 #if defined(__AVX512BF16__)                                     /* one instruction, which takes subnormal numbers for zero */
-    if (!_mm512_cmplt_epu32_mask((__m512i)((u & 0x7fffffff) - 1), _mm512_set1_epi32(0x7fffff))) {
+    if (!_mm512_fpclass_ps_mask((__m512)u, SUBNORMAL)) {
         _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)u));
         return;
     }
@@ -371,6 +375,19 @@ static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
     float_bits rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
     float_bits is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
     *(half_bits *)dst = __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), half_bits);
+}
+
+/* Two vectors. */
+static inline void narrow_bfloat16_vectors(const float *src, uint16_t *dst) {
+#if defined(__AVX512BF16__)
+    __m512 low = _mm512_loadu_ps(src), high = _mm512_loadu_ps(src + FLOATS);
+    if (!(_mm512_fpclass_ps_mask(low, SUBNORMAL) | _mm512_fpclass_ps_mask(high, SUBNORMAL))) {
+        _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        return;
+    }
+#endif
+    narrow_bfloat16_vector(src, dst);
+    narrow_bfloat16_vector(src + FLOATS, dst + FLOATS);
 }
 
 /* The same for float16: one instruction, or one number after the other. */
@@ -425,11 +442,18 @@ static inline __attribute__((always_inline)) void load_wide(int storage, const c
 static inline __attribute__((always_inline)) void store_wide(int storage, char *p, const vec *v) { store((real *)p, v[0]); }
 #endif
 
+#define GRADOPS_TWO(what, from, to) \
+    static inline void what##_vectors(const from *src, to *dst) { what##_vector(src, dst); what##_vector(src + FLOATS, dst + FLOATS); }
+GRADOPS_TWO(widen_bfloat16, uint16_t, float)
+GRADOPS_TWO(widen_float16, uint16_t, float)
+GRADOPS_TWO(narrow_float16, float, uint16_t)
+
 /* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before; fewer numbers beside zeros, or one after the other. Only a single
  * vector is inlined. */
 #define GRADOPS_CONVERT(what, from, to) \
     static __attribute__((noinline)) void what##_run(const from *src, int64_t n, to *dst) { \
         int64_t i = 0; \
+        for (; i + 2 * FLOATS <= n; i += 2 * FLOATS) what##_vectors(src + i, dst + i); \
         for (; i + FLOATS <= n; i += FLOATS) what##_vector(src + i, dst + i); \
         if (i && i < n) { \
             what##_vector(src + n - FLOATS, dst + n - FLOATS); \

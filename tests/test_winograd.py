@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import ALGORITHMS, CHANNELS, PAIRED_CHANNELS
+from gradops._algorithms import (
+    ALGORITHMS,
+    CHANNELS,
+    LEAST_CUT_PLANE,
+    LEAST_DILATED,
+    LEAST_DILATED_PLANE,
+    PAIRED_CHANNELS,
+)
 from gradops.testing import (
     OPS,
     Problem,
@@ -118,13 +125,17 @@ def test_infinities_and_large_numbers_do_not_spread(op, value, level):
     assert np.isfinite(expected).any()
 
 
+DILATED = {"c": LEAST_DILATED, "k": LEAST_DILATED}
+
+
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [
         ({}, ("winograd", "conv")),
-        ({"dilations": (2, 3), "w": 11}, ("winograd", "conv")),
-        ({"dilations": (1, 3)}, ("conv", "winograd")),
-        ({"dilations": (1, 2), "w": 7}, ("winograd", "conv")),
+        ({"dilations": (2, 3), "w": 11, **DILATED}, ("winograd", "conv")),
+        ({"dilations": (1, 3), **DILATED}, ("conv", "winograd")),
+        ({"dilations": (1, 2), "w": 7, **DILATED}, ("winograd", "conv")),
+        ({"dilations": (1, 2), "w": 7, **DILATED, "c": LEAST_DILATED - 1}, ("conv", "winograd")),
         ({"groups": 2, "k": 6 * CHANNELS.start}, ("winograd", "conv")),
         ({"c": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
         ({"k": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
@@ -142,6 +153,23 @@ def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channe
     assert set(chosen) <= set(ALGORITHMS)
 
 
+@pytest.mark.parametrize(
+    ("channels", "planes", "filters"),
+    [
+        ((LEAST_DILATED_PLANE, LEAST_DILATED_PLANE), "winograd", "winograd"),
+        ((LEAST_DILATED_PLANE, LEAST_DILATED_PLANE + 1), "conv", "winograd"),
+        ((LEAST_CUT_PLANE, LEAST_CUT_PLANE + 1), "winograd", "winograd"),
+        ((LEAST_DILATED, LEAST_DILATED), "conv", "winograd"),
+        ((LEAST_DILATED - 1, LEAST_DILATED), "conv", "conv"),
+    ],
+    ids=str,
+)
+def test_dilated_planes_take_winograd_for_whole_vectors_of_channels(channels, planes, filters):
+    problem = Problem(n=2, h=9, w=9, c=channels[0], k=channels[1], padding="SAME", dilations=(2, 1), layout="NCHW")
+    for op in DENSE:
+        assert accepting(op, problem)[0] == (filters if op.result == "filter" else planes), op
+
+
 @pytest.mark.parametrize("op", DENSE, ids=str)
 @pytest.mark.parametrize(("dtype", "paired"), [("bfloat16", True), ("float16", False), ("float32", False)])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -154,6 +182,11 @@ def test_products_of_pairs_replace_winograd_by_result_layout_and_channels(
         op(problem, *random_integers(op.shapes(problem), dtype_named(dtype), seed=1))
         expected = PAIRED_CHANNELS[layout][op.result] if paired and level == "x86_64_v4_bf16" else CHANNELS
         assert (" winograd_" in capfd.readouterr().err) == (channels in expected)
+    dilated = Problem(h=9, w=9, c=64, k=64, padding="SAME", dilations=(2, 2), layout=layout)
+    op(dilated, *random_integers(op.shapes(dilated), dtype_named(dtype), seed=2))
+    pairs = paired and level == "x86_64_v4_bf16"
+    expected = layout == "NHWC" and op.result == "filter" if pairs else True
+    assert (" winograd_" in capfd.readouterr().err) == expected
 
 
 def test_another_algorithm_is_forced_only_where_it_accepts():

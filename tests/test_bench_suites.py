@@ -18,6 +18,7 @@ CHECKOUT = pytest.mark.skipif(
 )
 NAMES = [
     "resnet50",
+    "resnext50",
     "vgg16",
     "mobilenet_v1",
     "mobilenet_v2",
@@ -36,6 +37,7 @@ NAMES = [
 # Multiply-adds of one image in billions, as published or as the frameworks' model pages have them.
 WORK = {
     "resnet50": 4.09,
+    "resnext50": 4.23,
     "vgg16": 15.3,
     "mobilenet_v1": 0.569,
     "mobilenet_v2": 0.300,
@@ -46,6 +48,7 @@ WORK = {
 }
 LAYERS = {
     "resnet50": 1 + 16 * 3 + 4,
+    "resnext50": 1 + 16 * 3 + 4,
     "vgg16": 13,
     "mobilenet_v1": 27,
     "mobilenet_v2": 1 + 16 * 3 + 2 + 2,
@@ -92,6 +95,7 @@ def convnext_extras():
 # What a network has besides its convolutions' filters, and its parameters in all, as frameworks count them.
 PARAMETERS = {
     "resnet50": (lambda: normalised("resnet50") + dense_layer(2048, 1000), 25_557_032),
+    "resnext50": (lambda: normalised("resnext50") + dense_layer(2048, 1000), 25_028_904),
     "vgg16": (
         lambda: (
             total("vgg16", outputs) + dense_layer(7 * 7 * 512, 4096) + dense_layer(4096, 4096) + dense_layer(4096, 1000)

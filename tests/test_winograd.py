@@ -1,5 +1,7 @@
 """Winograd's F(2x2, 3x3): on every shape that it accepts it computes what the definition says, and infinities spread no further."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,8 @@ from gradops._algorithms import (
     LEAST_CUT_PLANE,
     LEAST_DILATED,
     LEAST_DILATED_PLANE,
+    MOST_NARROW,
+    MOST_SUMMED,
     PAIRED_CHANNELS,
 )
 from gradops.testing import (
@@ -125,18 +129,15 @@ def test_infinities_and_large_numbers_do_not_spread(op, value, level):
     assert np.isfinite(expected).any()
 
 
-DILATED = {"c": LEAST_DILATED, "k": LEAST_DILATED}
-
-
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [
         ({}, ("winograd", "conv")),
-        ({"dilations": (2, 3), "w": 11, **DILATED}, ("winograd", "conv")),
-        ({"dilations": (1, 3), **DILATED}, ("conv", "winograd")),
-        ({"dilations": (1, 2), "w": 7, **DILATED}, ("winograd", "conv")),
-        ({"dilations": (1, 2), "w": 7, **DILATED, "c": LEAST_DILATED - 1}, ("conv", "winograd")),
-        ({"groups": 2, "k": 6 * CHANNELS.start}, ("winograd", "conv")),
+        ({"dilations": (2, 3), "w": 11}, ("winograd", "conv")),
+        ({"dilations": (1, 3)}, ("conv", "winograd")),
+        ({"dilations": (1, 2), "w": 7}, ("winograd", "conv")),
+        ({"dilations": (1, 2), "w": 7, "c": LEAST_DILATED - 1}, ("conv", "winograd")),
+        ({"groups": 2, "c": 2 * LEAST_DILATED, "k": 6 * LEAST_DILATED}, ("winograd", "conv")),
         ({"c": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
         ({"k": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
         ({"strides": (1, 2)}, ("conv",)),
@@ -146,11 +147,27 @@ DILATED = {"c": LEAST_DILATED, "k": LEAST_DILATED}
     ids=str,
 )
 def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channels_on(options, chosen):
-    problem = Problem(
-        **{"n": 17, "h": 9, "w": 9, "c": 2 * CHANNELS.start, "k": 2 * CHANNELS.start, "padding": "SAME"} | options
-    )
+    problem = Problem(**{"n": 17, "h": 9, "w": 9, "c": LEAST_DILATED, "k": LEAST_DILATED, "padding": "SAME"} | options)
     assert {accepting(op, problem) for op in DENSE} == {chosen}
     assert set(chosen) <= set(ALGORITHMS)
+
+
+@pytest.mark.parametrize(
+    ("channels", "chosen"),
+    [
+        ((MOST_NARROW, MOST_NARROW), ("conv", "conv")),
+        ((MOST_NARROW, MOST_NARROW + 1), ("winograd", "conv")),
+        ((MOST_NARROW + 1, MOST_NARROW), ("conv", "winograd")),
+        ((MOST_SUMMED, MOST_NARROW + 1), ("conv", "conv")),
+        ((MOST_NARROW + 1, MOST_NARROW + 1), ("winograd", "winograd")),
+    ],
+    ids=str,
+)
+def test_channels_that_come_last_and_fill_one_vector_take_the_gemm(channels, chosen):
+    problem = Problem(n=2, h=9, w=9, c=channels[0], k=channels[1], padding="SAME")
+    taken = {op.result: accepting(op, problem)[0] for op in DENSE}
+    assert taken == {"output": chosen[0], "input": chosen[1], "filter": "winograd"}
+    assert accepting(DENSE[0], replace(problem, layout="NCHW"))[0] == "winograd"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +198,8 @@ def test_products_of_pairs_replace_winograd_by_result_layout_and_channels(
         problem = Problem(h=4, w=4, c=channels, k=128, padding="SAME", layout=layout)
         op(problem, *random_integers(op.shapes(problem), dtype_named(dtype), seed=1))
         expected = PAIRED_CHANNELS[layout][op.result] if paired and level == "x86_64_v4_bf16" else CHANNELS
-        assert (" winograd_" in capfd.readouterr().err) == (channels in expected)
+        narrow = (layout, op.result) == ("NHWC", "input") and channels <= MOST_NARROW
+        assert (" winograd_" in capfd.readouterr().err) == (channels in expected and not narrow)
     dilated = Problem(h=9, w=9, c=64, k=64, padding="SAME", dilations=(2, 2), layout=layout)
     op(dilated, *random_integers(op.shapes(dilated), dtype_named(dtype), seed=2))
     pairs = paired and level == "x86_64_v4_bf16"

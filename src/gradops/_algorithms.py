@@ -112,6 +112,26 @@ images          channels  dilation  time
 ==============  ========  ========  ==========
 """
 
+MOST_NARROW, MOST_SUMMED = 16, 8
+"""Channels of outputs and of gradients of inputs, or that are summed for them, up to which `conv` is taken, channels last: its tiles need one vector, and
+it reads them where all taps do. Whole numbers of float32: the choice is the same for all types but bfloat16 that are multiplied in pairs.
+
+Time of `conv` over that of `winograd`, 8 images of 56x56 and of 14x14, 2 threads of a Zen 5 (the forward op; gradients of inputs with as many sums):
+
+==========  ==========  ==========
+channels    float32     float64
+==========  ==========  ==========
+8 to 8      0.66  0.67  0.62  0.63
+8 to 32     0.87  0.96  0.92  0.96
+12 to 12    0.76  0.77  1.30  1.19
+16 to 16    0.73  0.85  1.28  1.21
+32 to 8     0.97  1.03  0.85  0.84
+32 to 16    0.93  0.97  1.29  1.26
+16 to 32    1.17  1.24  1.19  1.25
+24 to 24    1.56  1.28
+==========  ==========  ==========
+"""
+
 LEAST_DILATED, LEAST_DILATED_PLANE, LEAST_CUT_PLANE = 24, 32, 64
 """The same as CHANNELS of dilated taps, whose tiles are gathered and written a number at a time; then of outputs and gradients of inputs, channels
 first, and of those whose channels do not fill their vectors, which `conv` fills with pixels.
@@ -298,7 +318,7 @@ EXCHANGED_CHANNELS = {"output": (2, 4, 8, 16), "input": (2, 4, 8, 16), "filter":
 """Inputs and as many outputs of a group that `depthwise` accepts, by the result: they change places within a vector."""
 
 EXCHANGES: dict[str, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
-    "NHWC": {"output": ((2, 4, 8), (2, 4, 8)), "input": ((2, 4, 8), (2, 4, 8, 16)), "filter": ((2, 4, 8), (2, 4, 8))},
+    "NHWC": {"output": ((2, 4, 8), (2, 4, 8)), "input": ((2, 4, 8), (2, 4, 8)), "filter": ((2, 4, 8), (2, 4, 8))},
     "NCHW": {"output": ((16,), (4, 8, 16)), "input": ((16,), (4, 16)), "filter": ((8,), (4, 8))},
 }
 """Those that it is taken for, by the layout and the result, with a stride of 1 and with others; channels first, not for one tap.
@@ -314,8 +334,8 @@ channels    stride  float32, NHWC   bfloat16, NHWC  float32, NCHW   bfloat16, NC
 4           2       12   45   6.1   8.2  23   4.4   3.0  1.2  1.8   1.7  1.2  1.2
 8           1       3.5  8.0  3.6   8.8  8.8  10    1.0  1.0  1.4   1.1  1.1  1.2
 8           2       2.9  13   3.4   1.8  18   6.8   1.7  0.9  1.6   0.9  1.0  1.2
-16          1       1.0  1.0        0.8  0.9        1.4  1.3        3.9  3.8
-16          2       1.2  2.1        0.7  2.8        1.4  1.4        1.3  4.0
+16          1       0.7  0.8        0.5  0.5        1.4  1.3        3.9  3.8
+16          2       0.7  0.9        0.5  0.6        1.4  1.4        1.3  4.0
 ==========  ======  ==============  ==============  ==============  ==============
 
 One tap: channels last 1.6 to 12, channels first 0.4 to 1.2. In float64 0.4 to 1.0 times as large.
@@ -460,7 +480,8 @@ def _dense(
         channels = PAIRED_CHANNELS[data_format][result] if paired else CHANNELS
         parted = any(axis.dilation > 1 and axis.size < LEAST_PART * axis.dilation for axis in (rows, cols))
         few = max(rows.dilation, cols.dilation) > 1 and _few_dilated(result, per_group, outputs, data_format, paired)
-        wins = min(per_group, outputs) in channels and not parted and not few
+        narrow = data_format == "NHWC" and _narrow(result, per_group, outputs)
+        wins = min(per_group, outputs) in channels and not (parted or few or narrow)
         others = ("winograd", "conv") if wins else ("conv", "winograd")
     if result == "filter":
         accepts, few = _stem_reduces(rows, cols, data_format), _few(rows, cols, per_group, outputs)
@@ -471,6 +492,12 @@ def _dense(
     if not accepts:
         return others
     return ("stem", *others) if few else (*others, "stem")
+
+
+def _narrow(result: str, per_group: int, outputs: int) -> bool:
+    """Whether an output or the gradient of an input has so few channels, or so few are summed, that `conv` is taken."""
+    channels, summed = (per_group, outputs) if result == "input" else (outputs, per_group)
+    return result != "filter" and (channels <= MOST_NARROW or summed <= MOST_SUMMED)
 
 
 def _few_dilated(result: str, per_group: int, outputs: int, data_format: str, paired: bool) -> bool:

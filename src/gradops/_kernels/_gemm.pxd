@@ -39,18 +39,29 @@ cdef inline const char *begin_of(const Stream *s, int64_t t) noexcept nogil:
     return s.at + smaller(t, s.tiles - 1) * s.tile + far
 
 
-cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t depth, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
+cdef struct Taps:                                       # where a lies, if it does not lie in one piece
+    int64_t count
+    const int64_t *at                                   # of each: its first element, and in `depth` how many steps it has
+    const int64_t *depth
+
+
+cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t depth, const Taps *taps, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
     """c[i, j] (+)= sum_k a[i row + k step] b[k ldb + j] for i < m, j < nv VL, in m x nv registers.
 
-    The loop is left at its end: were it tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
+    Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
 
-    *Assumes:* m, nv and fetch are compile-time constants of the caller, row or step is 1, and depth is positive.
+    *Assumes:* m, nv, fetch and whether there are taps are compile-time constants of the caller, row or step is 1, and depths are positive.
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
-    cdef const real *end = b + depth * ldb
-    cdef const real *half = unknown(a + HALF * row)
+    cdef const real *begin = a
+    cdef const real *end
+    cdef const real *half
+    cdef int64_t tap = 1
     cdef int i, j
+    if taps != NULL:
+        a, depth = a + taps.at[0], taps.depth[0]
+    end, half = b + depth * ldb, unknown(a + HALF * row)
     for i in range(m):
         for j in range(nv):
             acc[i][j] = zero()
@@ -76,30 +87,35 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
         half += step
         b += ldb
         if b == end:
-            break
+            if taps == NULL or tap == taps.count:
+                break
+            a = begin + taps.at[tap]
+            half = unknown(a + HALF * row)
+            end += taps.depth[tap] * ldb
+            tap += 1
     for i in range(m):
         for j in range(nv):
             store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j] if accumulate else acc[i][j])
 
 
-cdef inline void gemm_tile(int m, int nv, bint by_column, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
+cdef inline void gemm_tile(int m, int nv, bint by_column, int64_t depth, const Taps *taps, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
     """gemm_ukr for any m <= MR; a is [m][lda] or, by column, [depth][lda]."""
     cdef int64_t row = 1 if by_column else lda, step = lda if by_column else 1
     if MR > 6:
-        if m == 14: gemm_ukr(14, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-        elif m == 13: gemm_ukr(13, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-        elif m == 12: gemm_ukr(12, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-        elif m == 11: gemm_ukr(11, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-        elif m == 10: gemm_ukr(10, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-        elif m == 9: gemm_ukr(9, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-        elif m == 8: gemm_ukr(8, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-        elif m == 7: gemm_ukr(7, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-    if m == 6: gemm_ukr(6, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-    elif m == 5: gemm_ukr(5, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-    elif m == 4: gemm_ukr(4, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-    elif m == 3: gemm_ukr(3, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-    elif m == 2: gemm_ukr(2, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
-    elif m == 1: gemm_ukr(1, nv, row, step, depth, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+        if m == 14: gemm_ukr(14, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+        elif m == 13: gemm_ukr(13, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+        elif m == 12: gemm_ukr(12, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+        elif m == 11: gemm_ukr(11, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+        elif m == 10: gemm_ukr(10, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+        elif m == 9: gemm_ukr(9, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+        elif m == 8: gemm_ukr(8, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+        elif m == 7: gemm_ukr(7, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+    if m == 6: gemm_ukr(6, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+    elif m == 5: gemm_ukr(5, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+    elif m == 4: gemm_ukr(4, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+    elif m == 3: gemm_ukr(3, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+    elif m == 2: gemm_ukr(2, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
+    elif m == 1: gemm_ukr(1, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
 
 
 cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
@@ -129,12 +145,23 @@ cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth,
                 first.at = begin_of(&one, j * tiles + t)
                 second.at = begin_of(&two, larger(j * tiles + t - later, 0))
             if left > VL:
-                gemm_tile(rows, NV, by_column, depth, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
+                gemm_tile(rows, NV, by_column, depth, NULL, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
             else:
-                gemm_tile(rows, 1, by_column, depth, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
+                gemm_tile(rows, 1, by_column, depth, NULL, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
 
 
 cdef inline void gemm_packed(bint by_column, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
     """gemm_block of operands that are in a cache."""
     cdef Stream none = stream(c, 0, 0, 1)
     gemm_block(by_column, m, n, depth, a, lda, b, ldb, panel, c, ldc, accumulate, NOTHING, none, none)
+
+
+cdef inline void gemm_taps(int64_t m, int64_t n, const Taps *taps, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+    """gemm_packed of at most MR rows of a, each of which lies in pieces."""
+    cdef Stream none = stream(c, 0, 0, 1)
+    cdef int64_t j
+    for j in range(divide_up(n, NR)):
+        if n - j * NR > VL:
+            gemm_tile(<int> m, NV, False, 0, taps, a, lda, b + j * panel, ldb, c + j * NR, ldc, accumulate, NOTHING, none, none)
+        else:
+            gemm_tile(<int> m, 1, False, 0, taps, a, lda, b + j * panel, ldb, c + j * NR, ldc, accumulate, NOTHING, none, none)

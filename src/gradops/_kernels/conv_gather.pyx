@@ -2,15 +2,16 @@
 """dst[pixel, j] = sum_slot patches(src)[pixel, slot] filter[slot, j]: conv2d and conv2d_backprop_input, an implicit GEMM.
 
 In parallel: blocks of (lane pair, group, pixels, channels j); each is summed by one thread in the order of the slots.
-Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
+Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
 from libc.stdint cimport int64_t
+from _band cimport MOST_TAPS, Band, band_index, has_band, pack_band, place_band, place_taps
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
-from _gemm cimport KC, LD, READ_WRITE, Stream, stream, gemm_block, gemm_packed
+from _gemm cimport KC, LD, READ_WRITE, Stream, Taps, stream, gemm_block, gemm_packed, gemm_taps
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
@@ -256,7 +257,7 @@ cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const B
     for k in range(passes):
         if w.channel_rows:
             multiply_channels(w, p, pair, b, k)
-        else:
+        elif not multiply_band(w, p, pair, b, k):
             multiply_pixels(w, p, pair, b, k, &at)
     if w.channel_rows and whole < b.count:
         at = pixel(p, b.first + whole)
@@ -345,6 +346,54 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
                 at[0] = pixel(p, b.first + i)           # those before were not stored one by one
             if last:
                 store_pixels(w, p, &rest, at, end - i)
+
+
+cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
+    """multiply_pixels with each row of src copied once, from where all of its taps read it: tiles do not go beyond a row. False, and nothing is done,
+    where there is no band."""
+    cdef int64_t kc = smaller(KC, slots(p) - k * KC), ldc = w.channels + PAD, done = 0, run, tiles, t, i, end
+    cdef int64_t[MOST_TAPS] at, depth
+    cdef Band band
+    cdef Pixel now, tile
+    cdef Taps taps
+    if not has_band(p) or not place_band(p, b.first, b.count, k * KC, kc, PIXELS * LD, &band):
+        return False
+    pack_band(p, &band, b.patch)
+    taps.at, taps.depth = at, depth
+    taps.count = place_taps(p, &band, k * KC, kc, at, depth)
+    now = band.first
+    while done < b.count:
+        run = smaller(p.col.count - now.v, b.count - done)
+        tiles = divide_up(run, MR)
+        for t in range(tiles):
+            i, end = part(run, t, tiles), part(run, t + 1, tiles)
+            tile = now
+            tile.v += i
+            multiply_tile(w, p, pair, b, k, &tile, end - i, &taps, b.patch + band_index(p, &band, &tile), p.col.z_step * band.pixel,
+                          b.c + (0 if slots(p) <= KC else (done + i) * ldc))
+        advance(p, &now, run)
+        done += run
+    return True
+
+
+cdef void multiply_tile(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at, int64_t count, const Taps *taps, const real *a, int64_t lda, real *c) noexcept nogil:
+    """A register tile of pixels of one row: whole vectors where dst lies, the rest in c."""
+    cdef const Problem *g = w.g
+    cdef int64_t ldc = w.channels + PAD, whole = b.channels // VL * VL if g.dst_c == 1 and w.storage == REAL_STORAGE else 0, distance = panel_distance(p)
+    cdef const real *filter = packed_filter(w, pair, b.group)
+    cdef Block rest = b[0]
+    if whole:
+        tap_product(count, whole, taps, a, lda, panels(filter, distance, k * KC, b.channel), distance, <real *> dst_pixel(w, p, b, at), g.dst_x * p.col.out_step, k > 0)
+    if whole < b.channels:
+        rest.channel, rest.channels, rest.c = b.channel + whole, b.channels - whole, c
+        tap_product(count, rest.channels, taps, a, lda, panels(filter, distance, k * KC, rest.channel), distance, c, ldc, k > 0)
+        if (k + 1) * KC >= slots(p):
+            store_pixels(w, p, &rest, at, count)
+
+
+cdef void tap_product(int64_t m, int64_t n, const Taps *taps, const real *a, int64_t lda, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+    """c (+)= band filter."""
+    gemm_taps(m, n, taps, a, lda, filter, NR, panel, c, ldc, accumulate)
 
 
 cdef Stream following(const Stream *rows, int64_t row, int64_t first, bint wanted, const Block *b) noexcept nogil:

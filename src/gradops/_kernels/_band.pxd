@@ -1,0 +1,98 @@
+# cython: language_level=3, cdivision=True
+"""A band: the rows of src that the taps of some successive pixels read, copied once and widened, with zeros outside, instead of once for each tap.
+
+Rows of an image follow each other, and images do; each image's begin with what its first pixels read. Channels come last. Positions along an axis
+count steps of src: pixel t reads tap i at z_step t + tap_step i. Where bfloat16 are multiplied in pairs, two channels are one number.
+"""
+from libc.stdint cimport int64_t
+from _gemm cimport KC
+from _patches cimport Patches, Pixel, pack_line, pixel
+from _problem cimport Problem, Lane, larger, smaller
+from _storage cimport real, FLOAT32, PAIR, item_size
+
+cdef enum:
+    LEAST_CHANNELS = 4                                  # with fewer, taps that lie side by side are copied together sooner
+    MOST_CHANNELS = KC // 3                             # with more, few taps of a pass read the same
+    LEAST_COLUMNS = 6                                   # with fewer, tiles that end with a row are too short: 0.6 of 3 columns, 0.9 of 5, 1.04 of 6
+    MOST_TAPS = KC // LEAST_CHANNELS + 2                # of a pass
+
+
+cdef struct Band:
+    Pixel first, last
+    int64_t tap_row, tap_rows                           # the rows of taps of a pass
+    int64_t left, width                                 # where a row begins, and its length
+    int64_t pixel                                       # reals of one
+
+
+cdef inline bint has_band(const Patches *p) noexcept nogil:
+    """Whether several taps read channels that come last, not too few and not too many of them, for rows that are not too short."""
+    cdef int64_t channels = p.g.src_channels
+    return p.g.src_c == 1 and p.col.count >= LEAST_COLUMNS and p.row.taps * p.col.taps > 1 and LEAST_CHANNELS <= channels <= MOST_CHANNELS and channels % PAIR == 0
+
+
+cdef inline int64_t lowest(const Lane *lane, int64_t tap, int64_t taps) noexcept nogil:
+    """The lowest position of so many taps, from a pixel on."""
+    return smaller(lane.tap_step * tap, lane.tap_step * (tap + taps - 1))
+
+
+cdef inline int64_t extent(const Lane *lane, int64_t count, int64_t taps) noexcept nogil:
+    """How many positions so many pixels and taps reach over."""
+    return (count - 1) * lane.z_step + (taps - 1) * larger(lane.tap_step, -lane.tap_step) + 1
+
+
+cdef inline int64_t image_rows(const Patches *p, const Band *band, int64_t n) noexcept nogil:
+    """Rows of the band that belong to image n."""
+    cdef int64_t begin = band.first.u if n == band.first.n else 0, end = band.last.u + 1 if n == band.last.n else p.row.count
+    return extent(p.row, end - begin, band.tap_rows)
+
+
+cdef inline bint place_band(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, int64_t most, Band *band) noexcept nogil:
+    """Describes the band of so many pixels and slots. False if it would have more than `most` reals."""
+    cdef int64_t channels = p.g.src_channels, tap_row = p.col.taps * channels, columns = p.col.count, begin = 0, rows
+    band.first, band.last = pixel(p, first), pixel(p, first + count - 1)
+    band.tap_row = slot // tap_row
+    band.tap_rows = (slot + slots - 1) // tap_row + 1 - band.tap_row
+    if band.first.n == band.last.n and band.first.u == band.last.u:
+        begin, columns = band.first.v, count
+    band.left = begin * p.col.z_step + lowest(p.col, 0, p.col.taps)
+    band.width = extent(p.col, columns, p.col.taps)
+    band.pixel = channels // PAIR
+    rows = image_rows(p, band, band.first.n)
+    if band.last.n > band.first.n:
+        rows += (band.last.n - band.first.n - 1) * extent(p.row, p.row.count, band.tap_rows) + image_rows(p, band, band.last.n)
+    return rows * band.width * band.pixel <= most
+
+
+cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexcept nogil:
+    """Copies all rows. Pairs are copied as if they were float32."""
+    cdef Problem g = p.g[0]
+    cdef int64_t n, u, i
+    cdef int storage = p.storage
+    if PAIR > 1:
+        g.src_n, g.src_y, g.src_x, storage = g.src_n // 2, g.src_y // 2, g.src_x // 2, FLOAT32
+    for n in range(band.first.n, band.last.n + 1):
+        u = (band.first.u if n == band.first.n else 0) * p.row.z_step + lowest(p.row, band.tap_row, band.tap_rows)
+        for i in range(image_rows(p, band, n)):
+            pack_line(&g, storage, p.src + n * g.src_n * item_size(storage), p.row.src_start + p.row.src_unit * (u + i),
+                      p.col.src_start + p.col.src_unit * band.left, p.col.src_unit, band.width, band.pixel, False, dst, band.pixel)
+            dst += band.width * band.pixel
+
+
+cdef inline int64_t band_index(const Patches *p, const Band *band, const Pixel *at) noexcept nogil:
+    """Where a pixel's taps are counted from."""
+    cdef int64_t row = (at.u - (band.first.u if at.n == band.first.n else 0)) * p.row.z_step
+    if at.n > band.first.n:
+        row += image_rows(p, band, band.first.n) + (at.n - band.first.n - 1) * extent(p.row, p.row.count, band.tap_rows)
+    return (row * band.width + at.v * p.col.z_step - band.left) * band.pixel
+
+
+cdef inline int64_t place_taps(const Patches *p, const Band *band, int64_t slot, int64_t slots, int64_t *at, int64_t *depth) noexcept nogil:
+    """Where from there each tap of these slots lies, and how many steps it has; the first and the last may be cut. Returns how many taps there are."""
+    cdef int64_t channels = p.g.src_channels, end = slot + slots, count = 0, tap, take
+    while slot < end:
+        tap, take = slot // channels, smaller(channels - slot % channels, end - slot)
+        at[count] = ((p.row.tap_step * (tap // p.col.taps) - lowest(p.row, band.tap_row, band.tap_rows)) * band.width
+                     + p.col.tap_step * (tap % p.col.taps)) * band.pixel + slot % channels // PAIR
+        depth[count] = take // PAIR
+        slot, count = slot + take, count + 1
+    return count

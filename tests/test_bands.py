@@ -1,0 +1,72 @@
+"""`conv` where several taps read rows that are copied once, channels last: such bands in all their shapes."""
+
+import numpy as np
+import pytest
+from checks import check_edge, check_integers, check_random, check_threads, running
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import exact_case
+
+from gradops.testing import OPS, Problem, assert_exact
+
+GATHERS = [OPS["conv2d"], OPS["conv2d_backprop_input"]]
+PROBLEMS = [
+    Problem(n=3, h=7, w=9, c=16, k=16, padding="SAME"),  # several images in a block
+    Problem(n=1, h=3, w=150, c=8, k=6, padding="SAME"),  # rows longer than a block
+    Problem(n=2, h=5, w=6, c=24, k=34, r=5, s=5, padding="SAME"),  # taps cut where a pass ends
+    Problem(n=1, h=9, w=8, c=170, k=4, padding="SAME"),  # the most channels, in three passes
+    Problem(n=1, h=9, w=8, c=4, k=170, padding="SAME"),
+    Problem(n=2, h=19, w=23, c=12, k=20, strides=(2, 3)),
+    Problem(n=2, h=17, w=13, c=8, k=12, dilations=(3, 2), padding="SAME"),
+    Problem(n=1, h=13, w=14, c=8, k=8, r=4, s=2, strides=(3, 2), dilations=(2, 3), padding=(1, 2, 0, 3)),
+    Problem(n=1, h=2, w=7, c=6, k=5, r=7, s=9, padding="SAME"),  # taps that lie outside of all pixels
+    Problem(n=2, h=1, w=20, c=10, k=7, r=1, s=4),
+    Problem(n=2, h=20, w=7, c=10, k=7, r=4, s=1),
+    Problem(n=2, h=8, w=8, c=48, k=96, groups=3, padding="SAME"),
+]
+CASES = [pytest.param(op, problem, id=f"{op}-{problem}") for op in GATHERS for problem in PROBLEMS]
+
+conv = running("conv")
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_small_integers_give_exact_results(op, problem, level):
+    check_integers(conv, op, problem)
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+    check_random(conv, op, problem)
+
+
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_threads_do_not_change_a_bit(op, problem, level):
+    check_threads(conv, op, problem)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("op", "problem"), CASES)
+def test_nothing_beyond_the_operands_is_read(op, problem, dtype, level, at_the_edge):
+    check_edge(conv, op, problem, dtype, at_the_edge)
+
+
+@given(
+    st.builds(
+        Problem,
+        n=st.integers(1, 3),
+        h=st.integers(1, 12),
+        w=st.integers(6, 40),
+        c=st.integers(4, 40),
+        k=st.integers(4, 40),
+        r=st.integers(1, 4),
+        s=st.integers(1, 4),
+        strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+        padding=st.just("SAME"),
+    )
+)
+def test_random_shapes_are_exact(problem):
+    for op in GATHERS:
+        operands, expected = exact_case(op, problem)
+        assert_exact(
+            conv(op, problem, *(operand.astype(np.float32) for operand in operands)), expected, mostly_zero_ok=True
+        )

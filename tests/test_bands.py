@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops.testing import OPS, Problem, assert_exact
+import gradops
+from gradops.testing import OPS, Problem, assert_exact, forced, random_integers
 
 GATHERS = [OPS["conv2d"], OPS["conv2d_backprop_input"]]
 PROBLEMS = [
@@ -48,6 +49,19 @@ def test_threads_do_not_change_a_bit(op, problem, level):
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_nothing_beyond_the_operands_is_read(op, problem, dtype, level, at_the_edge):
     check_edge(conv, op, problem, dtype, at_the_edge)
+
+
+@pytest.mark.parametrize("n", [1, 40])
+@pytest.mark.parametrize("dilation", [1 << 16, (1 << 31) - 1])
+def test_taps_that_lie_far_apart_have_no_band(n, dilation):
+    x = random_integers([(n, 2, 7, 8)], np.float32, seed=1)[0]
+    w = random_integers([(3, 3, 8, 8)], np.float32, seed=2)[0]
+    sides = (0, 0, dilation, dilation, dilation, dilation, 0, 0)
+    with forced(algorithm="conv"):
+        got = gradops.conv2d(x, w, 1, "EXPLICIT", explicit_paddings=sides, dilations=dilation)
+        dx = gradops.conv2d_backprop_input(x.shape, w, x, 1, "EXPLICIT", explicit_paddings=sides, dilations=dilation)
+    np.testing.assert_array_equal(got, x @ w[1, 1])
+    np.testing.assert_array_equal(dx, x @ w[1, 1].T)
 
 
 @given(

@@ -59,8 +59,10 @@ cdef inline bint place_band(const Patches *p, int64_t first, int64_t count, int6
     band.pixel = channels // PAIR
     rows = image_rows(p, band, band.first.n)
     if band.last.n > band.first.n:
+        if extent(p.row, p.row.count, band.tap_rows) > most:
+            return False
         rows += (band.last.n - band.first.n - 1) * extent(p.row, p.row.count, band.tap_rows) + image_rows(p, band, band.last.n)
-    return rows * band.width * band.pixel <= most
+    return rows <= most and band.width <= most and rows * band.width * band.pixel <= most
 
 
 cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexcept nogil:

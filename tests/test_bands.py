@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from problems import exact_case
 
 import gradops
+from gradops._problem import LONGEST_COUNTED_AXIS
 from gradops.testing import OPS, Problem, assert_exact, forced, random_integers
 
 GATHERS = [OPS["conv2d"], OPS["conv2d_backprop_input"]]
@@ -51,17 +52,20 @@ def test_nothing_beyond_the_operands_is_read(op, problem, dtype, level, at_the_e
     check_edge(conv, op, problem, dtype, at_the_edge)
 
 
-@pytest.mark.parametrize("n", [1, 40])
-@pytest.mark.parametrize("dilation", [1 << 16, (1 << 31) - 1])
-def test_taps_that_lie_far_apart_have_no_band(n, dilation):
-    x = random_integers([(n, 2, 7, 8)], np.float32, seed=1)[0]
-    w = random_integers([(3, 3, 8, 8)], np.float32, seed=2)[0]
-    sides = (0, 0, dilation, dilation, dilation, dilation, 0, 0)
+@pytest.mark.parametrize("step", [1 << 16, 1 << 30, (1 << 31) - 2])
+def test_a_band_may_be_longer_than_any_memory(step):
+    before = LONGEST_COUNTED_AXIS  # so many columns that all taps are kept, inside or not
+    shape, sides = (1, 2, 7, 8), (0, 0, 10 * step, 10 * step, before * step, before * step, 0, 0)
+    x, w, dy = random_integers([shape, (3, 3, 8, 8), (1, 18, 2 * before - 1, 8)], np.float32, seed=1)
+    options = {"strides": step, "padding": "EXPLICIT", "explicit_paddings": sides, "dilations": step + 1}
+    expected, dx = np.zeros_like(dy), np.zeros_like(x)
+    for i, j in np.ndindex(2, 3):  # the only pixel that tap (i, j) meets
+        expected[0, 10 - i, before - j] = x[0, i, j] @ w[i, j]
+        dx[0, i, j] = dy[0, 10 - i, before - j] @ w[i, j].T
     with forced(algorithm="conv"):
-        got = gradops.conv2d(x, w, 1, "EXPLICIT", explicit_paddings=sides, dilations=dilation)
-        dx = gradops.conv2d_backprop_input(x.shape, w, x, 1, "EXPLICIT", explicit_paddings=sides, dilations=dilation)
-    np.testing.assert_array_equal(got, x @ w[1, 1])
-    np.testing.assert_array_equal(dx, x @ w[1, 1].T)
+        np.testing.assert_array_equal(gradops.conv2d(x, w, **options), expected)
+        np.testing.assert_array_equal(gradops.conv2d_backprop_input(shape, w, dy, **options), dx)
+    assert expected.any() and dx.any()
 
 
 @given(

@@ -25,6 +25,9 @@ PROBLEMS = [
     Problem(n=2, h=1, w=20, c=10, k=7, r=1, s=4),
     Problem(n=2, h=20, w=7, c=10, k=7, r=4, s=1),
     Problem(n=2, h=8, w=8, c=48, k=96, groups=3, padding="SAME"),
+    Problem(
+        n=2, h=14, w=42, c=16, k=170, s=6, strides=(1, 2), dilations=(6, 1), padding="SAME"
+    ),  # a band that some passes would have
 ]
 CASES = [pytest.param(op, problem, id=f"{op}-{problem}") for op in GATHERS for problem in PROBLEMS]
 

@@ -47,21 +47,23 @@ cdef inline int64_t image_rows(const Patches *p, const Band *band, int64_t n) no
 
 
 cdef inline bint place_band(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, int64_t most, Band *band) noexcept nogil:
-    """Describes the band of so many pixels and slots. False if it would have more than `most` reals."""
+    """Describes the band of so many pixels and slots. False if one of all slots had more than `most` reals: passes over the same pixels, whose sums
+    meet, are of one kind."""
     cdef int64_t channels = p.g.src_channels, tap_row = p.col.taps * channels, columns = p.col.count, begin = 0, rows
     band.first, band.last = pixel(p, first), pixel(p, first + count - 1)
-    band.tap_row = slot // tap_row
-    band.tap_rows = (slot + slots - 1) // tap_row + 1 - band.tap_row
     if band.first.n == band.last.n and band.first.u == band.last.u:
         begin, columns = band.first.v, count
     band.left = begin * p.col.z_step + lowest(p.col, 0, p.col.taps)
     band.width = extent(p.col, columns, p.col.taps)
     band.pixel = channels // PAIR
+    band.tap_rows = p.row.taps
     rows = image_rows(p, band, band.first.n)
     if band.last.n > band.first.n:
         if extent(p.row, p.row.count, band.tap_rows) > most:
             return False
         rows += (band.last.n - band.first.n - 1) * extent(p.row, p.row.count, band.tap_rows) + image_rows(p, band, band.last.n)
+    band.tap_row = slot // tap_row
+    band.tap_rows = (slot + slots - 1) // tap_row + 1 - band.tap_row
     return rows <= most and band.width <= most and rows * band.width * band.pixel <= most
 
 

@@ -91,6 +91,12 @@ def test_rates_are_work_over_the_clock():
     assert 0 < roof.gflops < 1e-2
 
 
+def test_the_better_of_two_roofs_has_the_higher_of_each_rate():
+    both = Roof(gflops=100.0, read=20.0, copy=10.0).better(Roof(gflops=90.0, read=25.0, copy=30.0))
+    assert both == Roof(gflops=100.0, read=25.0, copy=30.0)
+    assert str(both) == "100 GFLOP/s, 30.0 GB/s"
+
+
 def test_roof_is_the_higher_of_two_times():
     roof = Roof(gflops=100.0, read=20.0, copy=10.0)
     assert roof.milliseconds(flops=1e9, nbytes=1e6) == pytest.approx(10.0)

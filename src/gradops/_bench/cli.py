@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -199,10 +200,15 @@ def _bench(options: argparse.Namespace) -> int:
         same = (next(iter(values)) for values in _distinct(cases) if len(values) == 1)
         out.print(", ".join((gradops.show_config("dicts")["cpu"]["name"], f"{threads} threads", level, *same)))
         for dtype, found in roofs.items():
-            out.print(f"roof {dtype}: {found.gflops:.0f} GFLOP/s, {found.bandwidth:.1f} GB/s")
+            out.print(f"roof {dtype}: {found}")
         rows = runner.run(cases, others, roofs.__getitem__, options.budget)
         done = table.show(rows, cases, [peer.name for peer in others], out, options.verbose)
+        if options.json:
+            roofs = {dtype: found.better(roof.measure(dtype, threads)) for dtype, found in roofs.items()}
+            for dtype, found in roofs.items():
+                out.print(f"roof {dtype}, the better of two measurements: {found}")
     if options.json:
+        done = [replace(row, roof=roofs[row.case.dtype]) for row in done]
         config = {"threads": threads, "isa": level, "budget": options.budget, "vs": options.vs}
         versions = {peer.name: peer.version() for peer in others if peer.name != "torch_cl"}
         try:

@@ -8,7 +8,7 @@ The document is one object:
 ``machine``     ``cpu``, ``architecture``, ``usable`` (CPUs), ``platform``
 ``versions``    of gradops, numpy, python and the peers
 ``config``      what was asked for: ``threads``, ``isa``, ``budget``, ``vs``
-``roofs``       by dtype: ``gflops``, ``read``, ``copy`` (1e9 a second), measured in the same run
+``roofs``       by dtype: ``gflops``, ``read``, ``copy`` (1e9 a second), measured before and after the rows, the better of both
 ``rows``        a list of objects, see below
 ==============  =============================================================================================
 

@@ -42,6 +42,9 @@ class Roof:
     read: float
     copy: float
 
+    def __str__(self) -> str:
+        return f"{self.gflops:.0f} GFLOP/s, {self.bandwidth:.1f} GB/s"
+
     @property
     def bandwidth(self) -> float:
         """The faster of the two."""
@@ -54,6 +57,10 @@ class Roof:
     def share(self, flops: float, nbytes: float, milliseconds: float) -> float:
         """Return which part of the roof a time of so many milliseconds reaches; above 1 where caches hold the data."""
         return self.milliseconds(flops, nbytes) / milliseconds
+
+    def better(self, other: Roof) -> Roof:
+        """Return the higher of both in each: measured twice, the machine permits at least that."""
+        return Roof(max(self.gflops, other.gflops), max(self.read, other.read), max(self.copy, other.copy))
 
     def record(self) -> dict[str, float]:
         """Return the numbers by name, for the JSON report."""

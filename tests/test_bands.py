@@ -11,7 +11,7 @@ import gradops
 from gradops._problem import LONGEST_COUNTED_AXIS
 from gradops.testing import OPS, Problem, assert_exact, forced, random_integers
 
-GATHERS = [OPS["conv2d"], OPS["conv2d_backprop_input"]]
+DENSE = [OPS["conv2d"], OPS["conv2d_backprop_input"], OPS["conv2d_backprop_filter"]]
 PROBLEMS = [
     Problem(n=3, h=7, w=9, c=16, k=16, padding="SAME"),  # several images in a block
     Problem(n=1, h=3, w=150, c=8, k=6, padding="SAME"),  # rows longer than a block
@@ -21,15 +21,19 @@ PROBLEMS = [
     Problem(n=2, h=19, w=23, c=12, k=20, strides=(2, 3)),
     Problem(n=2, h=17, w=13, c=8, k=12, dilations=(3, 2), padding="SAME"),
     Problem(n=1, h=13, w=14, c=8, k=8, r=4, s=2, strides=(3, 2), dilations=(2, 3), padding=(1, 2, 0, 3)),
-    Problem(n=1, h=2, w=7, c=6, k=5, r=7, s=9, padding="SAME"),  # taps that lie outside of all pixels
+    Problem(n=1, h=3, w=7, c=6, k=5, r=7, s=9, padding="SAME"),  # taps that lie outside of all pixels
     Problem(n=2, h=1, w=20, c=10, k=7, r=1, s=4),
     Problem(n=2, h=20, w=7, c=10, k=7, r=4, s=1),
     Problem(n=2, h=8, w=8, c=48, k=96, groups=3, padding="SAME"),
     Problem(
         n=2, h=14, w=42, c=16, k=170, s=6, strides=(1, 2), dilations=(6, 1), padding="SAME"
     ),  # a band that some passes would have
+    Problem(n=9, h=7, w=8, c=10, k=35, padding="SAME"),  # bands over several images and spans
+    Problem(n=1, h=4, w=700, c=3, k=16, r=3, s=5, strides=(1, 2), padding="SAME"),  # parts of rows, one after the other
+    Problem(n=2, h=40, w=21, c=64, k=17, padding="SAME"),  # bands that fill the first cache
+    Problem(n=30, h=61, w=8, c=16, k=17, dilations=(30, 1)),  # and all that there may be: an image a row of pixels
 ]
-CASES = [pytest.param(op, problem, id=f"{op}-{problem}") for op in GATHERS for problem in PROBLEMS]
+CASES = [pytest.param(op, problem, id=f"{op}-{problem}") for op in DENSE for problem in PROBLEMS]
 
 conv = running("conv")
 
@@ -61,14 +65,16 @@ def test_a_band_may_be_longer_than_any_memory(step):
     shape, sides = (1, 2, 7, 8), (0, 0, 10 * step, 10 * step, before * step, before * step, 0, 0)
     x, w, dy = random_integers([shape, (3, 3, 8, 8), (1, 18, 2 * before - 1, 8)], np.float32, seed=1)
     options = {"strides": step, "padding": "EXPLICIT", "explicit_paddings": sides, "dilations": step + 1}
-    expected, dx = np.zeros_like(dy), np.zeros_like(x)
+    expected, dx, dw = np.zeros_like(dy), np.zeros_like(x), np.zeros_like(w)
     for i, j in np.ndindex(2, 3):  # the only pixel that tap (i, j) meets
         expected[0, 10 - i, before - j] = x[0, i, j] @ w[i, j]
         dx[0, i, j] = dy[0, 10 - i, before - j] @ w[i, j].T
+        dw[i, j] = np.outer(x[0, i, j], dy[0, 10 - i, before - j])
     with forced(algorithm="conv"):
         np.testing.assert_array_equal(gradops.conv2d(x, w, **options), expected)
         np.testing.assert_array_equal(gradops.conv2d_backprop_input(shape, w, dy, **options), dx)
-    assert expected.any() and dx.any()
+        np.testing.assert_array_equal(gradops.conv2d_backprop_filter(x, w.shape, dy, **options), dw)
+    assert expected.any() and dx.any() and dw.any()
 
 
 @given(
@@ -86,7 +92,7 @@ def test_a_band_may_be_longer_than_any_memory(step):
     )
 )
 def test_random_shapes_are_exact(problem):
-    for op in GATHERS:
+    for op in DENSE:
         operands, expected = exact_case(op, problem)
         assert_exact(
             conv(op, problem, *(operand.astype(np.float32) for operand in operands)), expected, mostly_zero_ok=True

@@ -6,8 +6,8 @@ count steps of src: pixel t reads tap i at z_step t + tap_step i. Where bfloat16
 """
 from libc.stdint cimport int64_t
 from _gemm cimport KC
-from _patches cimport Patches, Pixel, pack_line, pixel
-from _problem cimport Problem, Lane, larger, smaller
+from _patches cimport Patches, Pixel, pack_line, pack_run, pixel
+from _problem cimport Problem, Lane, divide_up, larger, smaller
 from _storage cimport real, FLOAT32, PAIR, item_size
 
 cdef enum:
@@ -46,6 +46,23 @@ cdef inline int64_t image_rows(const Patches *p, const Band *band, int64_t n) no
     return extent(p.row, end - begin, band.tap_rows)
 
 
+cdef inline bint fits_band(const Patches *p, int64_t most, int64_t columns) noexcept nogil:
+    """Whether a band of so many pixels of a row, and of all slots, has at most `most` reals."""
+    cdef int64_t rows = extent(p.row, 1, p.row.taps), width = extent(p.col, columns, p.col.taps)
+    return rows <= most and width <= most and rows * width * (p.g.src_channels // PAIR) <= most
+
+
+cdef inline int64_t band_rows(const Patches *p, int64_t most) noexcept nogil:
+    """Rows of pixels, at least one, of a band of all slots that surely has at most `most` reals, wherever it begins."""
+    cdef int64_t reach = extent(p.row, 1, p.row.taps), rows = most // (extent(p.col, p.col.count, p.col.taps) * (p.g.src_channels // PAIR))
+    return larger((rows - 2 * reach) // (p.row.z_step + divide_up(reach, p.row.count)), 1)
+
+
+cdef inline int64_t band_run(const Patches *p) noexcept nogil:
+    """Slots that lie side by side in a band, at most."""
+    return (p.col.taps if p.col.tap_step == 1 else 1) * p.g.src_channels
+
+
 cdef inline bint place_band(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, int64_t most, Band *band) noexcept nogil:
     """Describes the band of so many pixels and slots. False if one of all slots had more than `most` reals: passes over the same pixels, whose sums
     meet, are of one kind."""
@@ -68,18 +85,24 @@ cdef inline bint place_band(const Patches *p, int64_t first, int64_t count, int6
 
 
 cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexcept nogil:
-    """Copies all rows. Pairs are copied as if they were float32."""
+    """Copies all rows, each of them at once if its pixels lie side by side. Pairs are copied as if they were float32."""
     cdef Problem g = p.g[0]
-    cdef int64_t n, u, i
+    cdef int64_t n, u, i, y, x = p.col.src_start + p.col.src_unit * band.left, size = band.width * band.pixel
     cdef int storage = p.storage
+    cdef bint at_once = PAIR == 1 and p.col.src_unit == 1 and g.src_x == band.pixel
+    cdef const char *image
     if PAIR > 1:
         g.src_n, g.src_y, g.src_x, storage = g.src_n // 2, g.src_y // 2, g.src_x // 2, FLOAT32
     for n in range(band.first.n, band.last.n + 1):
         u = (band.first.u if n == band.first.n else 0) * p.row.z_step + lowest(p.row, band.tap_row, band.tap_rows)
+        image = p.src + n * g.src_n * item_size(storage)
         for i in range(image_rows(p, band, n)):
-            pack_line(&g, storage, p.src + n * g.src_n * item_size(storage), p.row.src_start + p.row.src_unit * (u + i),
-                      p.col.src_start + p.col.src_unit * band.left, p.col.src_unit, band.width, band.pixel, False, dst, band.pixel)
-            dst += band.width * band.pixel
+            y = p.row.src_start + p.row.src_unit * (u + i)
+            if at_once and 0 <= y < g.src_rows:
+                pack_run(p, image + y * g.src_y * item_size(storage), x * band.pixel, size, g.src_cols * band.pixel, dst)
+            else:
+                pack_line(&g, storage, image, y, x, p.col.src_unit, band.width, band.pixel, False, dst, band.pixel)
+            dst += size
 
 
 cdef inline int64_t band_index(const Patches *p, const Band *band, const Pixel *at) noexcept nogil:
@@ -90,13 +113,18 @@ cdef inline int64_t band_index(const Patches *p, const Band *band, const Pixel *
     return (row * band.width + at.v * p.col.z_step - band.left) * band.pixel
 
 
+cdef inline int64_t slot_index(const Patches *p, const Band *band, int64_t slot) noexcept nogil:
+    """Where a slot lies from there."""
+    cdef int64_t tap = slot // p.g.src_channels
+    return ((p.row.tap_step * (tap // p.col.taps) - lowest(p.row, band.tap_row, band.tap_rows)) * band.width
+            + p.col.tap_step * (tap % p.col.taps)) * band.pixel + slot % p.g.src_channels // PAIR
+
+
 cdef inline int64_t place_taps(const Patches *p, const Band *band, int64_t slot, int64_t slots, int64_t *at, int64_t *depth) noexcept nogil:
     """Where from there each tap of these slots lies, and how many steps it has; the first and the last may be cut. Returns how many taps there are."""
-    cdef int64_t channels = p.g.src_channels, end = slot + slots, count = 0, tap, take
+    cdef int64_t channels = p.g.src_channels, end = slot + slots, count = 0, take
     while slot < end:
-        tap, take = slot // channels, smaller(channels - slot % channels, end - slot)
-        at[count] = ((p.row.tap_step * (tap // p.col.taps) - lowest(p.row, band.tap_row, band.tap_rows)) * band.width
-                     + p.col.tap_step * (tap % p.col.taps)) * band.pixel + slot % channels // PAIR
-        depth[count] = take // PAIR
+        take = smaller(channels - slot % channels, end - slot)
+        at[count], depth[count] = slot_index(p, band, slot), take // PAIR
         slot, count = slot + take, count + 1
     return count

@@ -50,7 +50,7 @@ cdef inline void gemm_ukr(int m, int nv, int64_t row, int64_t step, int64_t dept
 
     Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
 
-    *Assumes:* m, nv, fetch and whether there are taps are compile-time constants of the caller, row or step is 1, and depths are positive.
+    *Assumes:* m, nv and fetch are compile-time constants of the caller, row or step is 1, and depths are positive.
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
@@ -118,7 +118,7 @@ cdef inline void gemm_tile(int m, int nv, bint by_column, int64_t depth, const T
     elif m == 1: gemm_ukr(1, nv, row, step, depth, taps, a, b, ldb, c, ldc, accumulate, fetch, one, two)
 
 
-cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
+cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, const Taps *taps, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, Fetch fetch, Stream one, Stream two) noexcept nogil:
     """c[0:m, 0:n] (+)= a b, panel after panel of NR columns, the last of which may be half as wide; rows are split evenly into register tiles.
 
     Loads of memory that is in no cache would stall a tile, so each tile fetches some of what is needed next, evenly spread over its steps. Of two
@@ -145,15 +145,15 @@ cdef inline void gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth,
                 first.at = begin_of(&one, j * tiles + t)
                 second.at = begin_of(&two, larger(j * tiles + t - later, 0))
             if left > VL:
-                gemm_tile(rows, NV, by_column, depth, NULL, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
+                gemm_tile(rows, NV, by_column, depth, taps, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
             else:
-                gemm_tile(rows, 1, by_column, depth, NULL, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
+                gemm_tile(rows, 1, by_column, depth, taps, a + (i if by_column else i * lda), lda, b + j * panel, ldb, c + i * ldc + j * NR, ldc, accumulate, fetch, first, second)
 
 
 cdef inline void gemm_packed(bint by_column, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
     """gemm_block of operands that are in a cache."""
     cdef Stream none = stream(c, 0, 0, 1)
-    gemm_block(by_column, m, n, depth, a, lda, b, ldb, panel, c, ldc, accumulate, NOTHING, none, none)
+    gemm_block(by_column, m, n, depth, NULL, a, lda, b, ldb, panel, c, ldc, accumulate, NOTHING, none, none)
 
 
 cdef inline void gemm_taps(int64_t m, int64_t n, const Taps *taps, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:

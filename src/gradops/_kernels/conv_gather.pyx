@@ -300,7 +300,7 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
         read = none
         if t * panels * LINE < count * <int64_t> sizeof(real):
             read = stream(<const char *> (src + count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        gemm_block(False, end - i, count, kc, filter + i * LD, LD, src, g.src_c, NR, dst + i * g.dst_c, g.dst_c, k > 0, READ_WRITE, read, none)
+        gemm_block(False, end - i, count, kc, NULL, filter + i * LD, LD, src, g.src_c, NR, dst + i * g.dst_c, g.dst_c, k > 0, READ_WRITE, read, none)
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
@@ -407,9 +407,9 @@ cdef void multiply(const Rows *src, int64_t i, int64_t count, int64_t channels, 
     """c (+)= patch filter, fetching what is needed next."""
     cdef int64_t depth = divide_up(kc, PAIR)
     if src.in_place:
-        gemm_block(False, count, channels, depth, src.at + i * src.ld, src.ld, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
+        gemm_block(False, count, channels, depth, NULL, src.at + i * src.ld, src.ld, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
     elif read.step or write.step:
-        gemm_block(False, count, channels, depth, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
+        gemm_block(False, count, channels, depth, NULL, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
     else:
         gemm_packed(False, count, channels, depth, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate)
 

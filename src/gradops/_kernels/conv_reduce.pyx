@@ -2,8 +2,8 @@
 """dw[slot, k] = sum_pixel patches(x)[pixel, slot] dy[pixel, k]: conv2d_backprop_filter, an implicit GEMM that reduces over pixels.
 
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
-the partials are added in order. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie. Where channels are
-contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the other is turned.
+the partials are added in order. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie; of few channels not patches
+but a band of rows of x, in which they overlap. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the other is turned.
 What is summed is dw turned where patches have the fewer columns then, or where dy, if its channels are contiguous, has few.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
@@ -12,9 +12,10 @@ filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
-from _gemm cimport READS, Stream, stream, gemm_block
+from _band cimport Band, band_index, band_rows, band_run, fits_band, pack_band, place_band, slot_index
+from _gemm cimport NOTHING, READS, Stream, Taps, stream, gemm_block
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_line, pack_pixels, pack_run, pack_slots, src_in_planes, src_in_rows, src_index
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots as slots_of, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, prefetch_soon
 
@@ -28,11 +29,16 @@ cdef enum:
     MIN_SPAN = 1024                                     # pixels of a span, at least
     SHORT_SPAN = 512                                    # the same where there would be fewer blocks than SHORT_BLOCKS, and operands are packed:
     SHORT_BLOCKS = 6                                    # of blocks beside each other, each packs what they share
-    WIDEST_WINDOW = 64                                  # slots of a window's row that is read in place, at most
-    SHORTEST_ROW = 16                                   # pixels of a row that is summed by itself, at least
+    MOST_COPIED = 64                                    # reals of a band for each pixel, at most
+    WIDEST_RUN = 64                                     # slots that lie side by side in a band, at most, if dy fills less than a vector
+    SHORTEST_ROW = 6                                    # pixels of a row of a band, at least
+    BAND_DEPTH = 128                                    # pixels of a band, at least, if it has room for their rows
+    NEAR = 12 * 1024                                    # reals of a band that stays in a first cache, about
+    PIECES = 64                                         # that are fetched with a panel, at most
     LEAST_PLANE = 128                                   # pixels of a plane that is read by itself, at least
     CROWDED = 2048                                      # rows at multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     LD = DEPTH + 16                                     # distance of all packed rows: not a power of two, which crowds a few cache sets
+    BAND = DEPTH * LD                                   # reals of a band, at most
     SCRATCH = (3 * DEPTH + NR) * LD                     # patches, dy and the sums, no side of which is longer than DEPTH, and a panel to be turned
 
 
@@ -84,7 +90,7 @@ cdef bint is_turned(const Reduce *w) noexcept nogil:
     """Whether dw is summed as [k][slot]. Channels last: where dy fills so little of its vectors that patches had better be the vectors, unless they are
     read where they lie: of 5x5 taps, 1 to 4 channels take 0.4 of the time, 8 take 0.6, 16 take 0.8 (float32, Zen 5). Channels first: where dy has more columns."""
     cdef Patches p = patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
-    if by_lines(&p):
+    if by_band(&p):
         return False
     if w.g.src_c != 1:
         return w.g.dst_channels > w.slots
@@ -109,7 +115,7 @@ cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t ch
     if channels % NR:
         clear(dst + channels // NR * DEPTH * NR, count * NR)
     while done < count:
-        take = smaller(p.col.count - at.v, count - done)
+        take = count if dst_in_rows(p) else smaller(p.col.count - at.v, count - done)
         for panel in range(divide_up(channels, NR)):
             width = smaller(channels - panel * NR, NR)
             src = w.dy + dy_index(w, p, &at, channel + panel * NR) * item_size(w.storage)
@@ -174,9 +180,9 @@ cdef bint usable(const Reduce *w, const Rows *rows) noexcept nogil:
     return rows.lies != NULL and w.storage == REAL_STORAGE and MR > 6
 
 
-cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const Rows *b, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
+cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const Taps *taps, const real *a, int64_t lda, const Rows *b, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
     """c[m, n] (+)= a' b, fetching what is needed next."""
-    gemm_block(True, m, n, divide_up(depth, PAIR), a, lda, b.at, b.ld, b.panel, c, LD, accumulate, READS, one, two)
+    gemm_block(True, m, n, divide_up(depth, PAIR), taps, a, lda, b.at, b.ld, b.panel, c, LD, accumulate, READS, one, two)
 
 
 cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
@@ -194,9 +200,9 @@ cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int
     cdef Rows x = patch_rows(w, p, b, first, depth, slot, slots), dy = dy_rows(w, p, b, first, depth)
     cdef Stream next_x = next_rows(&x, slots * item_size(w.storage), depth, more, c), next_dy = next_rows(&dy, b.channels * item_size(w.storage), depth, more, c)
     if w.turned:
-        multiply_rows(b.channels, slots, depth, dy.at, dy.ld, &x, c, accumulate, next_x, next_dy)
+        multiply_rows(b.channels, slots, depth, NULL, dy.at, dy.ld, &x, c, accumulate, next_x, next_dy)
     else:
-        multiply_rows(slots, b.channels, depth, x.at, x.ld, &dy, c, accumulate, next_x, next_dy)
+        multiply_rows(slots, b.channels, depth, NULL, x.at, x.ld, &dy, c, accumulate, next_x, next_dy)
 
 
 cdef Rows planes_of(const char *array, int64_t image_step, int64_t size, int64_t plane, int64_t first, int64_t channel, bint in_planes) noexcept nogil:
@@ -303,70 +309,127 @@ cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int
     rows_by_channel(w, p, b, first, depth, slot, slots, tall)
     turned_panels(w, p, b, first, depth, slot, slots, flat)
     next_x, next_dy = patch_planes(w, p, first + depth, slot), dy_planes(w, p, b, first + depth)
-    gemm_block(False, rows, columns, divide_up(depth, PAIR), tall.at, tall.ld, flat.at, NR, flat.panel, c, LD, accumulate, READS,
+    gemm_block(False, rows, columns, divide_up(depth, PAIR), NULL, tall.at, tall.ld, flat.at, NR, flat.panel, c, LD, accumulate, READS,
                next_plane_rows(&x, &next_x, slots, depth, more, c), next_plane_rows(&dy, &next_dy, b.channels, depth, more, c))
 
 
-cdef int64_t line_size(const Patches *p, int64_t depth) noexcept nogil:
-    """Reals of the line in which the windows of `depth` pixels lie."""
-    return ((depth - 1) * p.col.src_unit * p.col.z_step + p.col.taps) * p.g.src_channels
-
-
-cdef bint by_lines(const Patches *p) noexcept nogil:
-    """Whether windows of a row of pixels are read from one line: where they are narrow and the row is long, and no channels have to be put side by
-    side: dy would be transposed for them, which takes longer than to copy patches."""
-    cdef int64_t width = p.col.taps * p.g.src_channels
-    if p.col.src_unit * p.col.tap_step != 1 or (p.g.src_c != 1 and p.g.src_channels > 1):
+cdef bint by_band(const Patches *p) noexcept nogil:
+    """Whether slots are read where they lie in a band of x: where rows are not short and less is copied than for patches, and no channels have to be put
+    side by side: dy would be transposed for them, which takes longer than to copy patches. Time of a band over that of patches, 3x3 taps (float32,
+    2 threads of a Zen 5): groups of 8 0.69, with stride 2 0.58, groups of 16 0.84 and 0.68, of 32 0.88 and 0.98; first layers 0.69 to 1; 5x5 taps, 64 and
+    96 channels 0.94 and 1.04; 35 channels with stride 3 1.63; 31 to 4 and to 8 1.65 and 1.33, to 16 0.89, but 16 to 1 and to 4 0.85."""
+    if PAIR > 1 or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_COPIED or (p.g.src_c != 1 and p.g.src_channels > 1):
         return False
-    return PAIR == 1 and width <= WIDEST_WINDOW and p.col.count >= SHORTEST_ROW and not src_in_rows(p) and p.row.taps * line_size(p, smaller(p.col.count, DEPTH)) <= DEPTH * LD
+    if p.g.dst_channels < VL and band_run(p) > WIDEST_RUN:
+        return False
+    if p.col.count < SHORTEST_ROW or not fits_band(p, BAND, smaller(p.col.count, DEPTH)):
+        return False
+    return p.row.z_step * p.col.z_step * p.g.src_channels <= smaller(slots_of(p), MOST_COPIED)
 
 
-cdef void pack_lines(const Patches *p, const Pixel *at, int64_t depth, real *lines) noexcept nogil:
-    """The lines of all filter rows, one after the other, [column][channel]."""
-    cdef const Problem *g = p.g
-    cdef int64_t cs = g.src_channels, size = line_size(p, depth), x = src_index(p.col, at.v, 0), i, y
-    cdef const char *image = p.src + at.n * g.src_n * item_size(p.storage)
-    for i in range(p.row.taps):
-        y = src_index(p.row, at.u, i)
-        if not 0 <= y < g.src_rows:
-            continue
-        if p.runs:
-            pack_run(p, image + y * g.src_y * item_size(p.storage), x * cs, size, g.src_cols * cs, lines + i * size)
-        else:
-            pack_line(g, p.storage, image, y, x, 1, size // cs, cs, False, lines + i * size, cs)
+cdef int64_t band_depth(const Patches *p, int64_t first, int64_t end) noexcept nogil:
+    """Pixels of a band: to the end of a row, or an even part of it, and as many rows more as a first cache has room for, or as make it long enough."""
+    cdef int64_t columns = p.col.count, row = smaller(columns - first % columns, end - first), depth = divide_up(row, divide_up(row, DEPTH))
+    cdef int64_t rows = smaller(larger(band_rows(p, NEAR), BAND_DEPTH // columns), band_rows(p, BAND))
+    return depth + smaller((smaller(end - first, DEPTH) - depth) // columns, rows - 1) * columns if depth == row else depth
 
 
-cdef void reduce_lines(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
-    """reduce_run row by row of pixels: its windows overlap in a line of x, a stride of pixels apart, so nothing is copied per tap."""
+cdef void reduce_band(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
+    """reduce_run with each row of x copied once: windows overlap there, a step of pixels apart, so nothing is copied per tap."""
     cdef int64_t first = part(pixels(p), b.span, w.dw.spans), end = part(pixels(p), b.span + 1, w.dw.spans), depth, panel
-    cdef Pixel at = pixel(p, first)
+    cdef int64_t[DEPTH] at, depths
+    cdef Band band
     cdef Rows dy
-    if not accumulate:
-        clear(c, slots * LD)
+    cdef Taps rows
+    rows.at, rows.depth = at, depths
     while first < end:
-        depth = smaller(smaller(p.col.count - at.v, end - first), DEPTH)
+        depth = band_depth(p, first, end)
+        place_band(p, first, depth, pair_slot, slots, BAND, &band)
         dy = dy_rows(w, p, b, first, depth)
-        pack_lines(p, &at, depth, b.patch)
+        pack_band(p, &band, b.patch)
+        rows.count = place_rows(p, &band, depth, at, depths)
         for panel in range(divide_up(b.channels, NR)):
-            multiply_lines(w, p, b, &at, depth, panel, pair_slot, slots, &dy, c, first + depth < end)
-        advance(p, &at, depth)
+            multiply_band(w, p, b, &band, &rows, depth, panel, pair_slot, slots, &dy, c, accumulate, first + depth < end)
         first += depth
+        accumulate = True
 
 
-cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, const Pixel *at, int64_t depth, int64_t panel, int64_t pair_slot, int64_t slots, const Rows *dy, real *c, bint more) noexcept nogil:
-    """Adds the products of one panel of dy, which stays in the cache, and all lines. Fetches the next pixels of the panel, a cache line of each with each filter row."""
-    cdef int64_t cs = w.g.src_channels, width = p.col.taps * cs, step = p.col.src_unit * p.col.z_step * cs, size = line_size(p, depth), i, low, high
-    cdef Rows columns = dy[0]
-    cdef Stream none = stream(c, 0, 0, 1), next
-    columns.at = dy.at + panel * dy.panel
-    for i in range(p.row.taps):
-        low, high = larger(i * width, pair_slot), smaller((i + 1) * width, pair_slot + slots)
-        if low < high and 0 <= src_index(p.row, at.u, i) < w.g.src_rows:
-            next = none
-            if dy.lies != NULL and more and i * LINE < NR * item_size(w.storage):
-                next = stream(dy.lies + depth * dy.row + panel * NR * item_size(w.storage) + i * LINE, 0, dy.row, 1)
-            multiply_rows(high - low, smaller(b.channels - panel * NR, NR), depth, b.patch + i * size + low - i * width, step, &columns,
-                          c + (low - pair_slot) * LD + panel * NR, True, next, none)
+cdef int64_t place_rows(const Patches *p, const Band *band, int64_t depth, int64_t *at, int64_t *depths) noexcept nogil:
+    """Where each row of pixels begins in a band, and how many it has. Returns how many rows there are."""
+    cdef int64_t count = 0
+    cdef Pixel now = band.first
+    while depth > 0:
+        at[count], depths[count] = band_index(p, band, &now), smaller(p.col.count - now.v, depth)
+        advance(p, &now, depths[count])
+        depth -= depths[count]
+        count += 1
+    return count
+
+
+cdef struct Pieces:                                     # memory that is needed next: each has as many lines as there are pixels, a step apart
+    int64_t count
+    const char *at[PIECES]
+    int64_t step[PIECES]
+
+
+cdef void add_pieces(Pieces *pieces, const char *at, int64_t distance, int64_t step, int64_t count) noexcept nogil:
+    """So many more, as far as there is room, a distance apart."""
+    cdef int64_t i
+    for i in range(smaller(count, PIECES - pieces.count)):
+        pieces.at[pieces.count], pieces.step[pieces.count] = at + i * distance, step
+        pieces.count += 1
+
+
+cdef void add_next_rows(const Reduce *w, const Patches *p, const Band *band, int64_t depth, Pieces *pieces) noexcept nogil:
+    """What follows on a band in x: as many pixels as there are, for each step between them."""
+    cdef int64_t size = item_size(w.storage), row = w.g.src_x * size, width = band.pixel * size, i
+    cdef int64_t steps = smaller(p.row.src_unit * p.row.z_step, PIECES) * smaller(p.col.src_unit * p.col.z_step, PIECES)
+    cdef int64_t y = larger(smaller(src_index(p.row, band.last.u, p.row.taps - 1) + 1, w.g.src_rows), 0)
+    cdef const char *at = p.src + (band.last.n * w.g.src_n + y * w.g.src_y) * size
+    if row == width:
+        add_pieces(pieces, at, depth * LINE, LINE, divide_up(steps * width, LINE))
+        return
+    for i in range(smaller(steps, PIECES)):
+        add_pieces(pieces, at + i * depth * row, LINE, row, divide_up(width, LINE))
+
+
+cdef void multiply_band(const Reduce *w, const Patches *p, const Panel *b, const Band *band, const Taps *rows, int64_t depth, int64_t panel, int64_t slot, int64_t slots, const Rows *dy, real *c, bint accumulate, bint more) noexcept nogil:
+    """Adds the products of one panel of dy, which stays in the cache, and a band, run by run, the first of which fetch what is needed next."""
+    cdef int64_t end = slot + slots, piece = 0, run = band_run(p), columns = smaller(b.channels - panel * NR, NR), take
+    cdef Stream one, two = stream(c, 0, 0, 1)
+    cdef Pieces next
+    cdef bint both
+    next.count = 0
+    if more and dy.lies != NULL:
+        add_pieces(&next, dy.lies + depth * dy.row + panel * NR * item_size(w.storage), LINE, dy.row, divide_up(columns * item_size(w.storage), LINE))
+    if more and panel == 0:
+        add_next_rows(w, p, band, depth, &next)
+    c += panel * NR
+    both = next.count * run > slots
+    while slot < end:
+        take = smaller(run - slot % run, end - slot)
+        one = piece_of(&next, piece, c)
+        if both:
+            two = piece_of(&next, piece + 1, c)
+        multiply_run(take, columns, depth, rows, b.patch + slot_index(p, band, slot), p.col.z_step * band.pixel, dy.at + panel * dy.panel, dy.ld, c, accumulate, one, two)
+        slot, piece, c = slot + take, piece + 1 + both, c + take * LD
+
+
+cdef inline Stream piece_of(const Pieces *pieces, int64_t piece, const real *c) noexcept nogil:
+    """The stream of a piece, or of nothing."""
+    if piece < pieces.count:
+        return stream(pieces.at[piece], 0, pieces.step[piece], 1)
+    return stream(c, 0, 0, 1)
+
+
+cdef void multiply_run(int64_t m, int64_t n, int64_t depth, const Taps *rows, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
+    """c (+)= band' dy for slots that lie side by side. The first tile fetches what is needed next: narrow ones are bound by their loads."""
+    cdef Stream none = stream(c, 0, 0, 1)
+    cdef int64_t count = divide_up(m, divide_up(m, MR)) if one.step else 0
+    if count:
+        gemm_block(True, count, n, depth, rows, a, lda, b, ldb, NR, c, LD, accumulate, READS, one, two)
+    if count < m:
+        gemm_block(True, m - count, n, depth, rows, a + count, lda, b, ldb, NR, c + count * LD, LD, accumulate, NOTHING, none, none)
 
 
 cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:
@@ -381,8 +444,8 @@ cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, at most DEPTH at a time."""
     cdef int64_t first = part(pixels(p), b.span, w.dw.spans), end = part(pixels(p), b.span + 1, w.dw.spans), most = pass_depth(w, p), depth
-    if by_lines(p):
-        reduce_lines(w, p, b, pair_slot, slots, c, accumulate)
+    if by_band(p):
+        reduce_band(w, p, b, pair_slot, slots, c, accumulate)
         return
     while first < end:
         depth = smaller(plane_part(w, first) if w.g.src_c != 1 and planes(w, p) else most, end - first)

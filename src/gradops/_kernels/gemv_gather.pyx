@@ -182,7 +182,7 @@ cdef void multiply_rows(const Gather *w, const Block *b, int64_t channels, int64
     cdef int64_t row = w.g.filter_src, panels = divide_up(channels, NR)
     cdef const real *next = filter + depth * row
     if w.far:
-        gemm_block(False, b.pixels, channels, depth, patch, ld(w), filter, row, NR, b.sums, width, accumulate, READS,
+        gemm_block(False, b.pixels, channels, depth, NULL, patch, ld(w), filter, row, NR, b.sums, width, accumulate, READS,
                    stream(next, NR * sizeof(real), row * sizeof(real), panels), stream(next + NR - VL, NR * sizeof(real), row * sizeof(real), panels))
     else:
         gemm_packed(False, b.pixels, channels, depth, patch, ld(w), filter, row, NR, b.sums, width, accumulate)

@@ -155,19 +155,31 @@ def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channe
 @pytest.mark.parametrize(
     ("channels", "chosen"),
     [
-        ((MOST_NARROW, MOST_NARROW), ("conv", "conv")),
-        ((MOST_NARROW, MOST_NARROW + 1), ("winograd", "conv")),
-        ((MOST_NARROW + 1, MOST_NARROW), ("conv", "winograd")),
-        ((MOST_SUMMED, MOST_NARROW + 1), ("conv", "conv")),
-        ((MOST_NARROW + 1, MOST_NARROW + 1), ("winograd", "winograd")),
+        ((MOST_NARROW, MOST_NARROW), ("conv", "conv", "conv")),
+        ((MOST_NARROW, MOST_NARROW + 1), ("winograd", "conv", "winograd")),
+        ((MOST_NARROW + 1, MOST_NARROW), ("conv", "winograd", "winograd")),
+        ((MOST_NARROW + 1, MOST_SUMMED), ("conv", "conv", "winograd")),
+        ((MOST_SUMMED, MOST_NARROW + 1), ("conv", "conv", "conv")),
+        ((MOST_NARROW + 1, MOST_NARROW + 1), ("winograd", "winograd", "winograd")),
     ],
     ids=str,
 )
 def test_channels_that_come_last_and_fill_one_vector_take_the_gemm(channels, chosen):
     problem = Problem(n=2, h=9, w=9, c=channels[0], k=channels[1], padding="SAME")
     taken = {op.result: accepting(op, problem)[0] for op in DENSE}
-    assert taken == {"output": chosen[0], "input": chosen[1], "filter": "winograd"}
-    assert accepting(DENSE[0], replace(problem, layout="NCHW"))[0] == "winograd"
+    assert taken == dict(zip(("output", "input", "filter"), chosen, strict=True))
+    assert {accepting(op, replace(problem, layout="NCHW"))[0] for op in DENSE} == {"winograd"}
+
+
+@pytest.mark.parametrize(
+    ("channels", "chosen"), [((8, 8), "conv"), ((9, 9), "winograd"), ((16, 16), "winograd")], ids=str
+)
+def test_a_vector_of_float64_is_filled_by_half_as_many(channels, chosen, capfd, monkeypatch):
+    monkeypatch.setattr("gradops._call._VERBOSE", True)
+    problem = Problem(n=2, h=9, w=9, c=channels[0], k=channels[1], padding="SAME")
+    for op in DENSE:
+        op(problem, *random_integers(op.shapes(problem), np.float64, seed=1))
+        assert f" {chosen}_" in capfd.readouterr().err, op
 
 
 @pytest.mark.parametrize(
@@ -198,7 +210,7 @@ def test_products_of_pairs_replace_winograd_by_result_layout_and_channels(
         problem = Problem(h=4, w=4, c=channels, k=128, padding="SAME", layout=layout)
         op(problem, *random_integers(op.shapes(problem), dtype_named(dtype), seed=1))
         expected = PAIRED_CHANNELS[layout][op.result] if paired and level == "x86_64_v4_bf16" else CHANNELS
-        narrow = (layout, op.result) == ("NHWC", "input") and channels <= MOST_NARROW
+        narrow = (layout, op.result) == ("NHWC", "input") and channels <= MOST_NARROW  # 128 outputs are not
         assert (" winograd_" in capfd.readouterr().err) == (channels in expected and not narrow)
     dilated = Problem(h=9, w=9, c=64, k=64, padding="SAME", dilations=(2, 2), layout=layout)
     op(dilated, *random_integers(op.shapes(dilated), dtype_named(dtype), seed=2))

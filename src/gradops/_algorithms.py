@@ -114,22 +114,24 @@ images          channels  dilation  time
 
 MOST_NARROW, MOST_SUMMED = 16, 8
 """Channels of outputs and of gradients of inputs, or that are summed for them, up to which `conv` is taken, channels last: its tiles need one vector, and
-taps read rows that are copied once. The choice is the same for all types but bfloat16 that are multiplied in pairs: in float64 9 to 16 channels lose.
+taps read rows that are copied once. Of gradients of filters, inputs and outputs, or inputs alone. Of float64 a vector holds half as many.
 
-Time of `conv` over that of `winograd`, 8 images of 56x56 and of 14x14, 2 threads of a Zen 5 (the forward op; gradients of inputs with as many sums):
+Time of `conv` over that of `winograd`, 8 images of 56x56 and of 14x14, 2 threads of a Zen 5; gradients of inputs with as many sums as the forward op:
 
-==========  ==========  ==========
-channels    float32     float64
-==========  ==========  ==========
-8 to 8      0.66  0.67  0.62  0.63
-8 to 32     0.87  0.96  0.92  0.96
-12 to 12    0.76  0.77  1.30  1.19
-16 to 16    0.73  0.85  1.28  1.21
-32 to 8     0.97  1.03  0.85  0.84
-32 to 16    0.93  0.97  1.29  1.26
-16 to 32    1.17  1.24  1.19  1.25
-24 to 24    1.56  1.28
-==========  ==========  ==========
+==========  ==========  ==========  ==========  ==========
+channels    forward op              filter
+----------  ----------------------  ----------------------
+            float32     float64     float32     float64
+==========  ==========  ==========  ==========  ==========
+8 to 8      0.66  0.67  0.62  0.63  0.60  0.60  0.65  0.67
+8 to 32     0.87  0.96  0.92  0.96  0.79  0.88  1.05  1.00
+12 to 12    0.76  0.77  1.30  1.19  0.80  0.92  1.05  0.98
+16 to 16    0.73  0.85  1.28  1.21  0.92  0.94  1.32  1.23
+32 to 8     0.97  1.03  0.85  0.84  0.92  0.85  1.25  1.11
+32 to 16    0.93  0.97  1.29  1.26  1.32  1.18  1.49  1.32
+16 to 32    1.17  1.24  1.19  1.25  1.19  1.23  1.37  1.32
+24 to 24    1.56  1.28              1.41  1.11  1.32  1.25
+==========  ==========  ==========  ==========  ==========
 """
 
 LEAST_DILATED, LEAST_DILATED_PLANE, LEAST_CUT_PLANE = 24, 32, 64
@@ -439,6 +441,7 @@ def algorithms(
     out_channels: int,
     data_format: str,
     paired: bool = False,
+    doubles: bool = False,
     sharing: Sharing = UNKNOWN,
     by_slots: bool = False,
 ) -> tuple[str, ...]:
@@ -446,11 +449,11 @@ def algorithms(
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
     belong to a group of a dense op, `out_channels` output channels to all groups together. `paired` says that two bfloat16
-    are multiplied at once, `by_slots` that what is summed, and not the result, lies side by side in the filter.
+    are multiplied at once, `doubles` that float64 are, `by_slots` that what is summed, and not the result, lies side by side in the filter.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
-        others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired)
+        others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired, doubles)
         others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, others)
         if result == "filter":
             return others
@@ -472,7 +475,15 @@ def preferred(accepting: tuple[str, ...], storage: int) -> str:
 
 
 def _dense(
-    result: str, rows: Axis, cols: Axis, groups: int, per_group: int, outputs: int, data_format: str, paired: bool
+    result: str,
+    rows: Axis,
+    cols: Axis,
+    groups: int,
+    per_group: int,
+    outputs: int,
+    data_format: str,
+    paired: bool,
+    doubles: bool,
 ) -> tuple[str, ...]:
     """The algorithms for several channels a group."""
     others: tuple[str, ...] = ("conv",)
@@ -480,7 +491,7 @@ def _dense(
         channels = PAIRED_CHANNELS[data_format][result] if paired else CHANNELS
         parted = any(axis.dilation > 1 and axis.size < LEAST_PART * axis.dilation for axis in (rows, cols))
         few = max(rows.dilation, cols.dilation) > 1 and _few_dilated(result, per_group, outputs, data_format, paired)
-        narrow = data_format == "NHWC" and _narrow(result, per_group, outputs)
+        narrow = data_format == "NHWC" and _narrow(result, per_group, outputs, doubles)
         wins = min(per_group, outputs) in channels and not (parted or few or narrow)
         others = ("winograd", "conv") if wins else ("conv", "winograd")
     if result == "filter":
@@ -494,10 +505,13 @@ def _dense(
     return ("stem", *others) if few else (*others, "stem")
 
 
-def _narrow(result: str, per_group: int, outputs: int) -> bool:
-    """Whether an output or the gradient of an input has so few channels, or so few are summed, that `conv` is taken."""
+def _narrow(result: str, per_group: int, outputs: int, doubles: bool) -> bool:
+    """Whether a result has so few channels, or so few are summed, that `conv` is taken."""
+    narrow = MOST_NARROW // 2 if doubles else MOST_NARROW
+    if result == "filter":
+        return max(per_group, outputs) <= narrow or (per_group <= MOST_SUMMED and not doubles)
     channels, summed = (per_group, outputs) if result == "input" else (outputs, per_group)
-    return result != "filter" and (channels <= MOST_NARROW or summed <= MOST_SUMMED)
+    return channels <= narrow or summed <= MOST_SUMMED
 
 
 def _few_dilated(result: str, per_group: int, outputs: int, data_format: str, paired: bool) -> bool:

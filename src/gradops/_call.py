@@ -10,13 +10,13 @@ from time import perf_counter
 from typing import Protocol
 
 from gradops._arrays import ITEM_SIZES, NUMBERS, Array, check_out, empty, native, ready, zeros
-from gradops._dispatch import algorithm, entry, kernel
+from gradops._dispatch import Accepted, algorithm, entry, kernel
 from gradops._threads import keep_told, resolve
 
 _VERBOSE = os.environ.get("GRADOPS_VERBOSE", "").strip() not in ("", "0")
 
 
-class Plan(Protocol):
+class Plan(Accepted, Protocol):
     """What a call needs to know; shapes and attributes have been checked by whoever made it."""
 
     @property
@@ -36,14 +36,6 @@ class Plan(Protocol):
     @property
     def zero(self) -> bool:
         """Nothing is summed (or nothing is asked for): the result is zeros and no kernel runs."""
-
-    @property
-    def algorithms(self) -> tuple[str, ...]:
-        """Those that accept the problem, the one that is preferred first."""
-
-    @property
-    def paired(self) -> tuple[str, ...]:
-        """The same where two bfloat16 are multiplied at once."""
 
     @property
     def exact(self) -> str:
@@ -97,7 +89,7 @@ def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: 
 
     The problem is packed only now, when the arrays that bound its size are known to fit in memory.
     """
-    taken = algorithm(plan.algorithms, plan.paired, storage)
+    taken = algorithm(plan, storage)
     stem = plan.stem(taken, storage)
     if not entry.run(kernel(stem).entry, plan.problem(taken), storage, inputs, result, threads):
         stem = plan.stem(plan.exact, storage)
@@ -109,7 +101,7 @@ def steps(plan: Plan, storage: int) -> tuple[tuple[str, bytes], ...]:
     """The stems and problems that `call` would run, the first one and the one for infinities; none where it would write zeros."""
     if plan.zero:
         return ()
-    taken = algorithm(plan.algorithms, plan.paired, storage)
+    taken = algorithm(plan, storage)
     exact = plan.stem(plan.exact, storage), plan.problem(plan.exact, unpadded=True)
     return (plan.stem(taken, storage), plan.problem(taken)), exact
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import Protocol
 
 from gradops._algorithms import ALGORITHMS, preferred
 from gradops._kernels import entry as entry
@@ -53,8 +54,8 @@ def selected() -> str:
     return _forced or _default()
 
 
-BFLOAT16 = 1
-"""The storage code."""
+BFLOAT16, FLOAT64 = 1, 3
+"""The storage codes."""
 
 PARTIAL = {"x86_64_v4_bf16": "x86_64_v4"}
 """Levels that have builds of some kernels for some types only; all others are those of the level named here."""
@@ -77,12 +78,29 @@ def kernel(stem: str) -> ModuleType:
     return _load(stem, _forced or _default())
 
 
-def algorithm(accepting: tuple[str, ...], paired: tuple[str, ...], storage: int) -> str:
-    """The algorithm in use for a problem that these accept, of numbers with a storage code; those `paired` for bfloat16 that are multiplied."""
+class Accepted(Protocol):
+    """The algorithms that accept a problem, the one that is preferred first."""
+
+    @property
+    def algorithms(self) -> tuple[str, ...]: ...
+
+    @property
+    def paired(self) -> tuple[str, ...]:
+        """The same where two bfloat16 are multiplied at once."""
+
+    @property
+    def doubles(self) -> tuple[str, ...]:
+        """The same where float64 are multiplied."""
+
+
+def algorithm(plan: Accepted, storage: int) -> str:
+    """The algorithm in use for a problem, of numbers with a storage code."""
     named = _forced_algorithm or _default_algorithm()
-    if named in accepting:
+    if named in plan.algorithms:
         return named
-    return preferred(paired if storage == BFLOAT16 and selected() in PARTIAL else accepting, storage)
+    if storage == BFLOAT16 and selected() in PARTIAL:
+        return preferred(plan.paired, storage)
+    return preferred(plan.doubles if storage == FLOAT64 else plan.algorithms, storage)
 
 
 @cache

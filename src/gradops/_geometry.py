@@ -163,6 +163,7 @@ def plan(
         work=kind.work,
         algorithms=algorithms(*asked, sharing=shared, by_slots=by_slots),
         paired=algorithms(*asked, paired=True, sharing=shared, by_slots=by_slots),
+        doubles=algorithms(*asked, doubles=True, sharing=shared, by_slots=by_slots),
         in_pairs=multiplies_pairs(kind.result, cols, groups, filter_shape[2], data_format),
         filter_format=filter_format,
     )

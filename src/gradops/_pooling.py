@@ -54,6 +54,11 @@ class Plan:
         return self.algorithms
 
     @property
+    def doubles(self) -> tuple[str, ...]:
+        """The same."""
+        return self.algorithms
+
+    @property
     def exact(self) -> str:
         """The same."""
         return "pool"

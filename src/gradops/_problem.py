@@ -109,6 +109,7 @@ class Plan:
     work: str
     algorithms: tuple[str, ...]
     paired: tuple[str, ...]
+    doubles: tuple[str, ...]
     in_pairs: bool
     filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)

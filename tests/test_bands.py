@@ -1,4 +1,6 @@
-"""`conv` where several taps read rows that are copied once, channels last: such bands in all their shapes."""
+"""`conv` where several taps read rows that are copied once: such bands in all their shapes."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,10 +37,11 @@ PROBLEMS = [
 LONGEST = Problem(
     n=30, h=61, w=8, c=16, k=17, dilations=(30, 1)
 )  # an image for each row of pixels: all that a band may be
+PLANES = [replace(problem, layout="NCHW") for problem in PROBLEMS]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")
     for op in DENSE
-    for problem in (*PROBLEMS, *([LONGEST] if op.result == "filter" else []))
+    for problem in (*PROBLEMS, *([LONGEST, *PLANES] if op.result == "filter" else []))
 ]
 
 conv = running("conv")

@@ -145,11 +145,16 @@ cdef inline int64_t block_start(int64_t index, int64_t size) noexcept nogil:
 
 
 cdef inline void widen_turned(int storage, const char *src, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
-    """dst[r ld + c] = src[r + c src_col] for r < rows <= VL, c < cols <= VL: transposed in registers."""
+    """dst[r ld + c] = src[r + c src_col] for r < rows <= VL, c < cols <= VL: transposed in registers, unless columns are few."""
     cdef real[256] block, turned
-    cdef int64_t i
+    cdef int64_t i, j
     if rows == VL and cols == VL and storage == REAL_STORAGE:
         transpose(<const real *> src, src_col, dst, ld)
+        return
+    if 2 * cols < VL and storage == REAL_STORAGE:
+        for i in range(cols):
+            for j in range(rows):
+                dst[j * ld + i] = (<const real *> src)[i * src_col + j]
         return
     for i in range(cols):
         widen(storage, src + i * src_col * item_size(storage), rows, block + i * VL)

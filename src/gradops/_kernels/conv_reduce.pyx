@@ -30,6 +30,8 @@ cdef enum:
     SHORT_SPAN = 512                                    # the same where there would be fewer blocks than SHORT_BLOCKS, and operands are packed:
     SHORT_BLOCKS = 6                                    # of blocks beside each other, each packs what they share
     MOST_COPIED = 64                                    # reals of a band for each pixel, at most
+    FEW_PLANES = 8                                      # channels of x that are put side by side, at least, unless those of dy are many:
+    MANY_PLANES = 80
     WIDEST_RUN = 64                                     # slots that lie side by side in a band, at most, if dy fills less than a vector
     SHORTEST_ROW = 6                                    # pixels of a row of a band, at least
     BAND_DEPTH = 128                                    # pixels of a band, at least, if it has room for their rows
@@ -314,13 +316,19 @@ cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int
 
 
 cdef bint by_band(const Patches *p) noexcept nogil:
-    """Whether slots are read where they lie in a band of x: where rows are not short and less is copied than for patches, and no channels have to be put
-    side by side: dy would be transposed for them, which takes longer than to copy patches. Time of a band over that of patches, 3x3 taps (float32,
-    2 threads of a Zen 5): groups of 8 0.69, with stride 2 0.58, groups of 16 0.84 and 0.68, of 32 0.88 and 0.98; first layers 0.69 to 1; 5x5 taps, 64 and
-    96 channels 0.94 and 1.04; 35 channels with stride 3 1.63; 31 to 4 and to 8 1.65 and 1.33, to 16 0.89, but 16 to 1 and to 4 0.85."""
-    if PAIR > 1 or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_COPIED or (p.g.src_c != 1 and p.g.src_channels > 1):
+    """Whether slots are read where they lie in a band of x: where rows are not short and less is copied than for patches.
+
+    Time of a band over that of patches, 3x3 taps, channels last (float32, 2 threads of a Zen 5): groups of 8 0.69, with stride 2 0.58, groups of 16 0.84
+    and 0.68, of 32 0.88 and 0.98; first layers 0.69 to 1; 5x5 taps, 64 and 96 channels 0.94 and 1.04; 35 channels with stride 3 1.63; 31 to 4 and to 8
+    1.65 and 1.33, to 16 0.89, but 16 to 1 and to 4 0.85. Channels first, those of x are put side by side, and pixels of dy turned, as they are for
+    patches if there are more slots than channels of dy: groups of 16 0.67, with stride 2 0.55; 19 to 23, 4x4 taps 0.75; 64 to 64, 5x5 taps 0.9;
+    alexnet's first layer 0.87, but resnet's 1.02, inception's 1.57; 3 to 128 1.04 to 1.55.
+    """
+    if PAIR > 1 or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_COPIED:
         return False
     if p.g.dst_channels < VL and band_run(p) > WIDEST_RUN:
+        return False
+    if p.g.src_c != 1 and p.g.src_channels > 1 and (p.g.dst_channels > slots_of(p) or (p.g.src_channels < FEW_PLANES and p.g.dst_channels < MANY_PLANES)):
         return False
     if p.col.count < SHORTEST_ROW or not fits_band(p, BAND, smaller(p.col.count, DEPTH)):
         return False

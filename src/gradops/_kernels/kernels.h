@@ -448,24 +448,56 @@ GRADOPS_TWO(widen_bfloat16, uint16_t, float)
 GRADOPS_TWO(widen_float16, uint16_t, float)
 GRADOPS_TWO(narrow_float16, float, uint16_t)
 
-/* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before; fewer numbers beside zeros, or one after the other. Only a single
- * vector is inlined. */
+/* dst[0:n] = src[0:n] for fewer numbers than a vector has: under a mask, or beside zeros, or one after the other. */
+#if defined(__AVX512BW__)
+static inline __mmask16 first_lanes(int64_t n) { return (__mmask16)((1u << n) - 1); }
+
+static inline void widen_bfloat16_part(const uint16_t *src, int64_t n, float *dst) {
+    _mm512_mask_storeu_ps(dst, first_lanes(n), (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first_lanes(n), src)), 16));
+}
+
+static inline void widen_float16_part(const uint16_t *src, int64_t n, float *dst) {
+    _mm512_mask_storeu_ps(dst, first_lanes(n), _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), src)));
+}
+
+static inline void narrow_float16_part(const float *src, int64_t n, uint16_t *dst) {
+    _mm256_mask_storeu_epi16(dst, first_lanes(n), _mm512_cvtps_ph(_mm512_maskz_loadu_ps(first_lanes(n), src), 0));
+}
+
+static inline void narrow_bfloat16_part(const float *src, int64_t n, uint16_t *dst) {
+    float before[FLOATS];
+    uint16_t after[FLOATS];
+    _mm512_storeu_ps(before, _mm512_maskz_loadu_ps(first_lanes(n), src));
+    narrow_bfloat16_vector(before, after);
+    _mm256_mask_storeu_epi16(dst, first_lanes(n), _mm256_loadu_si256((const __m256i *)after));
+}
+#else
+#define GRADOPS_PART(what, from, to) \
+    static inline void what##_part(const from *src, int64_t n, to *dst) { \
+        from before[FLOATS] = {0}; \
+        to after[FLOATS]; \
+        if (n > FLOATS / 4) { \
+            for (int64_t i = 0; i < n; i++) before[i] = src[i]; \
+            what##_vector(before, after); \
+            for (int64_t i = 0; i < n; i++) dst[i] = after[i]; \
+        } else { \
+            for (int64_t i = 0; i < n; i++) dst[i] = what(src[i]); \
+        } \
+    }
+GRADOPS_PART(widen_bfloat16, uint16_t, float)
+GRADOPS_PART(narrow_bfloat16, float, uint16_t)
+GRADOPS_PART(widen_float16, uint16_t, float)
+GRADOPS_PART(narrow_float16, float, uint16_t)
+#endif
+
+/* dst[0:n] = src[0:n] by vectors, the last of which may overlap the one before. Only a single vector is inlined. */
 #define GRADOPS_CONVERT(what, from, to) \
     static __attribute__((noinline)) void what##_run(const from *src, int64_t n, to *dst) { \
         int64_t i = 0; \
         for (; i + 2 * FLOATS <= n; i += 2 * FLOATS) what##_vectors(src + i, dst + i); \
         for (; i + FLOATS <= n; i += FLOATS) what##_vector(src + i, dst + i); \
-        if (i && i < n) { \
-            what##_vector(src + n - FLOATS, dst + n - FLOATS); \
-        } else if (n - i > FLOATS / 4) { \
-            from before[FLOATS] = {0}; \
-            to after[FLOATS]; \
-            for (i = 0; i < n; i++) before[i] = src[i]; \
-            what##_vector(before, after); \
-            for (i = 0; i < n; i++) dst[i] = after[i]; \
-        } else { \
-            for (; i < n; i++) dst[i] = what(src[i]); \
-        } \
+        if (i && i < n) what##_vector(src + n - FLOATS, dst + n - FLOATS); \
+        else if (i < n) what##_part(src, n, dst); \
     } \
     static inline void what##s(const from *src, int64_t n, to *dst) { \
         if (__builtin_constant_p(n) && n == FLOATS) what##_vector(src, dst); \
@@ -476,7 +508,8 @@ GRADOPS_CONVERT(narrow_bfloat16, float, uint16_t)
 GRADOPS_CONVERT(widen_float16, uint16_t, float)
 GRADOPS_CONVERT(narrow_float16, float, uint16_t)
 
-/* dst[i] = src[2 i] for i < n: eight 32-bit words at a time, whose low halves are meant; of the last ones, that begin at an odd place, the high halves. */
+/* dst[i] = src[2 i] for i < n: eight 32-bit words at a time, whose low halves are meant; of the last ones, that begin at an odd place, the high halves;
+ * fewer under a mask of halves, or one after the other. */
 typedef uint32_t eight_words __attribute__((vector_size(32)));
 typedef uint16_t eight_halves __attribute__((vector_size(16)));
 
@@ -499,12 +532,26 @@ static inline void widen_float16_halves(const uint16_t *src, int high, float *ds
 #endif
 }
 
+#if defined(__AVX512BW__)
+#define GRADOPS_EVEN_PART(what) \
+    static inline void what##_even_part(const uint16_t *src, int64_t n, float *dst) { \
+        uint16_t before[16]; \
+        float after[8]; \
+        _mm256_storeu_si256((__m256i *)before, _mm256_maskz_loadu_epi16((__mmask16)((1u << (2 * n - 1)) - 1), src)); \
+        what##_halves(before, 0, after); \
+        _mm256_mask_storeu_ps(dst, (__mmask8)((1u << n) - 1), _mm256_loadu_ps(after)); \
+    }
+#else
+#define GRADOPS_EVEN_PART(what) \
+    static inline void what##_even_part(const uint16_t *src, int64_t n, float *dst) { for (int64_t i = 0; i < n; i++) dst[i] = what(src[2 * i]); }
+#endif
+
 #define GRADOPS_CONVERT_EVEN(what) \
+    GRADOPS_EVEN_PART(what) \
     static inline void what##_even(const uint16_t *src, int64_t n, float *dst) { \
-        int64_t i = 0; \
-        for (; i + 8 < n; i += 8) what##_halves(src + 2 * i, 0, dst + i); \
+        for (int64_t i = 0; i + 8 < n; i += 8) what##_halves(src + 2 * i, 0, dst + i); \
         if (n >= 8) what##_halves(src + 2 * n - 17, 1, dst + n - 8); \
-        else for (; i < n; i++) dst[i] = what(src[2 * i]); \
+        else if (n > 0) what##_even_part(src, n, dst); \
     }
 GRADOPS_CONVERT_EVEN(widen_bfloat16)
 GRADOPS_CONVERT_EVEN(widen_float16)

@@ -66,11 +66,11 @@ channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
 """
 
 PAIRED_CHANNELS = {
-    "NHWC": {"output": range(0), "input": range(0), "filter": range(17, 1 << 62)},
+    "NHWC": {"output": range(0), "input": range(0), "filter": range(0)},
     "NCHW": {"output": range(17, 96), "input": range(17, 96), "filter": range(17, 1 << 62)},
 }
 """The same by the layout and the result, where `conv` multiplies two bfloat16 at once, which `winograd` widens: it has fewer instructions. Channels
-that come last lie in pairs already; those that come first, and pixels that are summed, have to be paired.
+that come last lie in pairs already, and are copied as such before pixels are paired; those that come first are widened to be paired.
 
 Time of `conv` over that of `winograd`, bfloat16, 8 images, 2 threads of a Zen 5 (the forward op, the gradients of input and filter):
 
@@ -79,17 +79,17 @@ channels    images         NHWC                NCHW
 ==========  =============  ==================  ==================
 8 to 8      56x56          0.35  0.35  0.27    0.39  0.38  0.62
 16 to 16    56x56          0.46  0.47  0.82    0.74  0.77  0.84
-8 to 64     56x56          0.39  0.60  0.51    0.74  0.89  0.68
-64 to 8     56x56          0.56  0.32  0.83    0.77  0.45  1.17
-32 to 32    56x56          0.85  0.81  1.24    1.13  1.18  1.09
-64 to 64    56x56          0.89  0.84  1.13    1.11  1.06  1.12
-96 to 96    28x28          0.85  0.81  1.03    0.97  0.91  1.23
-128 to 128  112x112        0.80  0.81  1.31    0.83  0.80  1.18
-128 to 256  56x56          0.76  0.82  1.10    0.84  0.91  1.20
-512 to 512  28x28          0.81  0.81  1.06    0.82  0.77  1.17
-128 to 128  28x28          0.84  0.85  1.13    0.96  0.91  1.35
-256 to 256  14x14          0.89  0.86  0.97    1.02  0.95  1.51
-512 to 512  7x7            0.71  0.73  0.83    0.97  0.90  1.54
+8 to 64     56x56          0.39  0.60  0.60    0.74  0.89  0.68
+64 to 8     56x56          0.56  0.32  0.68    0.77  0.45  1.17
+32 to 32    56x56          0.85  0.81  1.07    1.13  1.18  1.09
+64 to 64    56x56          0.89  0.84  0.99    1.11  1.06  1.12
+96 to 96    28x28          0.85  0.81  0.83    0.97  0.91  1.23
+128 to 128  112x112        0.80  0.81  0.99    0.83  0.80  1.18
+128 to 256  56x56          0.76  0.82  0.96    0.84  0.91  1.20
+512 to 512  28x28          0.81  0.81  1.05    0.82  0.77  1.17
+128 to 128  28x28          0.84  0.85  0.96    0.96  0.91  1.35
+256 to 256  14x14          0.89  0.86  0.83    1.02  0.95  1.51
+512 to 512  7x7            0.71  0.73  0.70    0.97  0.90  1.54
 ==========  =============  ==================  ==================
 """
 
@@ -110,30 +110,6 @@ images          channels  dilation  time
 8 of 14x14      64        6         1.0   0.6
 4 of 33x33      256       18        0.4   0.6
 ==============  ========  ========  ==========
-"""
-
-LEAST_PAIRED_PART = 12
-"""The same, dilated or not, of filters, channels last, where `conv` multiplies two bfloat16 at once.
-
-Time of `conv` over that of `winograd`, bfloat16, 2 threads of a Zen 5:
-
-================  ========  ========  ====
-images            channels  dilation  time
-================  ========  ========  ====
-8 of 7x7          32        1         1.34
-8 of 7x7          64        1         0.79
-8 of 7x7          512       1         0.72
-1 of 7x7          512       1         0.62
-8 of 9x9          128       1         0.73
-8 of 12x12        128       1         0.94
-8 of 14x14        64        1         0.97
-8 of 14x14        256       1         0.81
-32 of 14x14       128       1         1.13
-8 of 33x33        64, 256   4         0.75  0.83
-8 of 28x28        64, 128   3         0.90  0.95
-8 of 28x28        48, 128   2         1.04  1.10
-8 of 14x14        64, 256   2         0.81  0.74
-================  ========  ========  ====
 """
 
 MOST_NARROW, MOST_SUMMED = 16, 8
@@ -517,8 +493,6 @@ def _dense(
     if all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
         channels = PAIRED_CHANNELS[data_format][result] if paired else CHANNELS
         parted = any(axis.dilation > 1 and axis.size < LEAST_PART * axis.dilation for axis in (rows, cols))
-        if paired and result == "filter" and data_format == "NHWC":
-            parted = any(axis.size < LEAST_PAIRED_PART * axis.dilation for axis in (rows, cols))
         few = max(rows.dilation, cols.dilation) > 1 and _few_dilated(result, per_group, outputs, data_format, paired)
         narrow = _narrow(result, per_group, outputs, data_format, doubles)
         wins = min(per_group, outputs) in channels and not (parted or few or narrow)

@@ -4,7 +4,7 @@ src channel). Packing a block of it is where storage is widened, layout is dealt
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, Lane, larger, smaller, divide_up
-from _storage cimport real, item_size, clear, widen, widen_block
+from _storage cimport real, FLOAT32, item_size, clear, widen, widen_block
 
 
 cdef struct Patches:
@@ -192,6 +192,15 @@ cdef inline void pack_pixels(const Patches *p, int64_t first, int64_t count, int
             s += take
         advance(p, &at, pixels)
         done += pixels
+
+
+cdef inline void pack_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """pack_pixels of bfloat16 that are neighbouring channels, an even number: two of them are a pair already, and are copied as if they were one float32."""
+    cdef Problem halved = p.g[0]
+    cdef Patches whole = p[0]
+    halved.src_channels, halved.src_n, halved.src_y, halved.src_x = halved.src_channels // 2, halved.src_n // 2, halved.src_y // 2, halved.src_x // 2
+    whole.g, whole.storage = &halved, FLOAT32
+    pack_pixels(&whole, first, count, slot // 2, slots // 2, dst, ld)
 
 
 cdef inline void pack_slots(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:

@@ -12,7 +12,7 @@ from _band cimport MOST_TAPS, Band, band_index, has_band, pack_band, place_band,
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, READ_WRITE, Stream, Taps, stream, gemm_block, gemm_packed, gemm_taps
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, FLOAT32, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, widen_block, narrow_block, pair_columns, pair_rows
@@ -419,15 +419,6 @@ cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexc
     return stream(at, size // tiles, divide_up(size, tiles * divide_up(kc, PAIR)), tiles)
 
 
-cdef void pack_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t width, real *dst) noexcept nogil:
-    """pack_pixels of bfloat16 that are neighbouring channels, an even number: two of them are a pair already, and are copied as if they were one float32."""
-    cdef Problem halved = p.g[0]
-    cdef Patches whole = p[0]
-    halved.src_channels, halved.src_n, halved.src_y, halved.src_x = halved.src_channels // 2, halved.src_n // 2, halved.src_y // 2, halved.src_x // 2
-    whole.g, whole.storage = &halved, FLOAT32
-    pack_pixels(&whole, first, count, slot // 2, width // 2, dst, LD)
-
-
 cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:
     """Patches [pixel][slot] of the pixels at hand, packed if need be: rows of a tile that crowd a few cache sets do not stay in the cache."""
     cdef const Problem *g = p.g
@@ -440,7 +431,7 @@ cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t cou
     else:
         rows.at, rows.ld = b.patch, LD
         if PAIR > 1 and g.src_c == 1 and g.src_channels % PAIR == 0:
-            pack_pairs(p, b.first, b.count, slot, count, b.patch)
+            pack_pairs(p, b.first, b.count, slot, count, b.patch, LD)
         else:
             pack_pixels(p, b.first, b.count, slot, count, b.patch, LD)
             pair_columns(b.patch, b.count, count, LD)

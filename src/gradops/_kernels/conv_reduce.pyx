@@ -15,7 +15,7 @@ from _entry cimport exported, outcome
 from _band cimport Band, band_index, band_rows, band_run, fits_band, pack_band, place_band, slot_index
 from _gemm cimport NOTHING, READS, Stream, Taps, stream, gemm_block
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pixels, pack_slots, slots as slots_of, src_in_planes, src_in_rows, src_index
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slots, slots as slots_of, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, prefetch_soon
 
@@ -150,6 +150,9 @@ cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t 
         rows.at, rows.ld, rows.panel = b.patch, LD, NR
         if PAIR > 1 and rows.lies != NULL:
             pair_lines(rows.lies, rows.row, depth, slots, b.patch, LD)
+        elif PAIR > 1 and w.g.src_c == 1 and w.g.src_channels % PAIR == 0 and slot % PAIR == 0 and slots % PAIR == 0:
+            pack_pairs(p, first, depth, slot, slots, b.patch + DEPTH // 2 * LD, LD // 2)
+            pair_lines(<const char *> (b.patch + DEPTH // 2 * LD), LD // 2 * sizeof(real), depth, slots, b.patch, LD)
         else:
             pack_pixels(p, first, depth, slot, slots, b.patch, LD)
             pair_rows(b.patch, depth, slots, LD)
@@ -493,8 +496,8 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     cdef Patches p
     cdef Panel b
     index = index // w.slot_blocks
-    b.slot = part(w.slots, slot_block, w.slot_blocks)
-    b.slots = part(w.slots, slot_block + 1, w.slot_blocks) - b.slot
+    b.slot = part(divide_up(w.slots, PAIR), slot_block, w.slot_blocks) * PAIR
+    b.slots = smaller(part(divide_up(w.slots, PAIR), slot_block + 1, w.slot_blocks) * PAIR, w.slots) - b.slot
     b.channel = part(w.panels, index % w.channel_blocks, w.channel_blocks) * NR
     b.channels = smaller(part(w.panels, index % w.channel_blocks + 1, w.channel_blocks) * NR, w.g.dst_channels) - b.channel
     b.group = index // w.channel_blocks % w.g.groups

@@ -15,7 +15,7 @@ from _gemm cimport KC, LD, READ_WRITE, Stream, Taps, stream, gemm_block, gemm_pa
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, FLOAT32, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, widen_block, narrow_block, pair_columns, pair_rows
+from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, widen_block, narrow_block, pair_columns, pair_rows
 
 cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles

@@ -42,10 +42,12 @@ def check_threads(run, op, problem):
 
 
 def check_edge(run, op, problem, dtype, at_the_edge):
-    """Nothing is read beyond the last element."""
+    """Nothing is read before the first element, or beyond the last."""
     operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
-    moved = [at_the_edge(operand) for operand in operands]
-    np.testing.assert_array_equal(run(op, problem, *moved), run(op, problem, *operands))
+    expected = run(op, problem, *operands)
+    for begins in False, True:
+        moved = [at_the_edge(operand, begins) for operand in operands]
+        np.testing.assert_array_equal(run(op, problem, *moved), expected)
 
 
 def check_special(run, op, problem, value, at):

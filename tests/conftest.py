@@ -55,22 +55,21 @@ def level(request):
 
 @pytest.fixture
 def at_the_edge():
-    """Copies arrays to where readable memory ends with their last element."""
+    """Copies arrays to where readable memory ends with their last element, or begins with their first."""
     if sys.platform != "linux":
         pytest.skip("pages are protected through Linux's mprotect")
     libc = ctypes.CDLL(None, use_errno=True)
     kept = []
 
-    def move(array):
-        pages = -(-array.nbytes // mmap.PAGESIZE)
-        memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    def move(array, begins=False):
+        size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = mmap.mmap(-1, size + 2 * mmap.PAGESIZE)
         start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        end = start + pages * mmap.PAGESIZE
-        assert libc.mprotect(ctypes.c_void_p(end), mmap.PAGESIZE, 0) == 0
+        for page in start, start + mmap.PAGESIZE + size:
+            assert libc.mprotect(ctypes.c_void_p(page), mmap.PAGESIZE, 0) == 0
         kept.append(memory)
-        moved = np.frombuffer(memory, array.dtype, array.size, pages * mmap.PAGESIZE - array.nbytes).reshape(
-            array.shape
-        )
+        offset = mmap.PAGESIZE + (0 if begins else size - array.nbytes)
+        moved = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
         moved[...] = array
         return moved
 

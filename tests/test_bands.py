@@ -21,6 +21,7 @@ PROBLEMS = [
     Problem(n=1, h=9, w=8, c=170, k=4, padding="SAME"),  # the most channels, in three passes
     Problem(n=1, h=9, w=8, c=4, k=170, padding="SAME"),
     Problem(n=2, h=19, w=23, c=12, k=20, strides=(2, 3)),
+    Problem(n=2, h=17, w=17, c=9, k=12, strides=(2, 2)),  # half a vector of every second pixel, without a border
     Problem(n=2, h=17, w=13, c=8, k=12, dilations=(3, 2), padding="SAME"),
     Problem(n=1, h=13, w=14, c=8, k=8, r=4, s=2, strides=(3, 2), dilations=(2, 3), padding=(1, 2, 0, 3)),
     Problem(n=1, h=3, w=7, c=6, k=5, r=7, s=9, padding="SAME"),  # taps that lie outside of all pixels
@@ -33,6 +34,7 @@ PROBLEMS = [
     Problem(n=9, h=7, w=8, c=10, k=35, padding="SAME"),  # bands over several images and spans
     Problem(n=1, h=4, w=700, c=3, k=16, r=3, s=5, strides=(1, 2), padding="SAME"),  # parts of rows, one after the other
     Problem(n=2, h=40, w=21, c=64, k=17, padding="SAME"),  # bands that fill the first cache
+    Problem(n=2, h=25, w=9, c=24, k=20, dilations=(8, 1), padding="SAME"),  # more rows than taps read
 ]
 LONGEST = Problem(
     n=30, h=61, w=8, c=16, k=17, dilations=(30, 1)

@@ -114,8 +114,8 @@ images          channels  dilation  time
 
 MOST_NARROW, MOST_SUMMED = 16, 8
 """Channels of outputs and of gradients of inputs, or that are summed for them, up to which `conv` is taken, channels last: its tiles need one vector, and
-taps read rows that are copied once. Of gradients of filters, inputs and outputs, in both layouts, or inputs alone, channels last. Of float64 a vector
-holds half as many.
+taps read rows that are copied once. Of gradients of filters, inputs and outputs, in both layouts, or, channels last, inputs alone. Of float64 a vector
+holds half as many as the first, and gradients of filters have no rule for inputs alone.
 
 Time of `conv` over that of `winograd`, 8 images of 56x56 and of 14x14, 2 threads of a Zen 5; gradients of inputs with as many sums as the forward op:
 
@@ -160,7 +160,7 @@ Where `conv` multiplies two bfloat16 at once, channels first, 0.4 to 0.7 of 16 t
 
 LEAST_PAIRED_WINDOW = 17
 """Numbers of a row of a window, channels last, from which on a filter gradient pairs bfloat16: those of pairs are copied for each window, narrower
-ones of float32 are read from a line that all windows of a row share. Time of pairs over that of float32, 2 threads of a Zen 5:
+ones of float32 are read from a band that all windows share. Time of pairs over that of float32, 2 threads of a Zen 5:
 
 ================  =======  =======  ====
 first layer       window   numbers  time
@@ -658,7 +658,7 @@ def _inplace(result: str, rows: Axis, cols: Axis) -> bool:
 
 
 def multiplies_pairs(result: str, cols: Axis, groups: int, per_group: int, data_format: str) -> bool:
-    """Whether bfloat16 may be multiplied in pairs: not where narrow windows are read from lines of float32."""
+    """Whether bfloat16 may be multiplied in pairs: not where narrow windows are read from bands of float32."""
     narrow = cols.taps > 1 and cols.taps * per_group < LEAST_PAIRED_WINDOW
     return not (result == "filter" and data_format == "NHWC" and groups == 1 and narrow)
 

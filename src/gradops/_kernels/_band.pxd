@@ -46,10 +46,14 @@ cdef inline int64_t image_rows(const Patches *p, const Band *band, int64_t n) no
     return extent(p.row, end - begin, band.tap_rows)
 
 
+cdef inline int64_t band_size(const Patches *p, int64_t rows, int64_t columns) noexcept nogil:
+    """Reals of a band of so many rows and columns of an image's pixels, and of all slots."""
+    return extent(p.row, rows, p.row.taps) * extent(p.col, columns, p.col.taps) * (p.g.src_channels // PAIR)
+
+
 cdef inline bint fits_band(const Patches *p, int64_t most, int64_t columns) noexcept nogil:
     """Whether a band of so many pixels of a row, and of all slots, has at most `most` reals."""
-    cdef int64_t rows = extent(p.row, 1, p.row.taps), width = extent(p.col, columns, p.col.taps)
-    return rows <= most and width <= most and rows * width * (p.g.src_channels // PAIR) <= most
+    return extent(p.row, 1, p.row.taps) <= most and extent(p.col, columns, p.col.taps) <= most and band_size(p, 1, columns) <= most
 
 
 cdef inline int64_t band_rows(const Patches *p, int64_t most) noexcept nogil:
@@ -63,25 +67,30 @@ cdef inline int64_t band_run(const Patches *p) noexcept nogil:
     return (p.col.taps if p.col.tap_step == 1 else 1) * p.g.src_channels
 
 
-cdef inline bint place_band(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, int64_t most, Band *band) noexcept nogil:
-    """Describes the band of so many pixels and slots. False if one of all slots had more than `most` reals: passes over the same pixels, whose sums
-    meet, are of one kind."""
-    cdef int64_t channels = p.g.src_channels, tap_row = p.col.taps * channels, columns = p.col.count, begin = 0, rows
+cdef inline void place_band(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, Band *band) noexcept nogil:
+    """Describes the band of so many pixels and slots."""
+    cdef int64_t tap_row = p.col.taps * p.g.src_channels, columns = p.col.count, begin = 0
     band.first, band.last = pixel(p, first), pixel(p, first + count - 1)
     if band.first.n == band.last.n and band.first.u == band.last.u:
         begin, columns = band.first.v, count
     band.left = begin * p.col.z_step + lowest(p.col, 0, p.col.taps)
     band.width = extent(p.col, columns, p.col.taps)
-    band.pixel = channels // PAIR
-    band.tap_rows = p.row.taps
-    rows = image_rows(p, band, band.first.n)
-    if band.last.n > band.first.n:
-        if extent(p.row, p.row.count, band.tap_rows) > most:
-            return False
-        rows += (band.last.n - band.first.n - 1) * extent(p.row, p.row.count, band.tap_rows) + image_rows(p, band, band.last.n)
+    band.pixel = p.g.src_channels // PAIR
     band.tap_row = slot // tap_row
     band.tap_rows = (slot + slots - 1) // tap_row + 1 - band.tap_row
-    return rows <= most and band.width <= most and rows * band.width * band.pixel <= most
+
+
+cdef inline bint within(const Patches *p, const Band *band, int64_t most) noexcept nogil:
+    """Whether the band of all slots of these pixels has at most `most` reals: passes over the same pixels, whose sums meet, are of one kind."""
+    cdef Band whole = band[0]
+    cdef int64_t rows
+    whole.tap_rows = p.row.taps
+    rows = image_rows(p, &whole, whole.first.n)
+    if whole.last.n > whole.first.n:
+        if extent(p.row, p.row.count, whole.tap_rows) > most:
+            return False
+        rows += (whole.last.n - whole.first.n - 1) * extent(p.row, p.row.count, whole.tap_rows) + image_rows(p, &whole, whole.last.n)
+    return rows <= most and whole.width <= most and rows * whole.width * whole.pixel <= most
 
 
 cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexcept nogil:

@@ -8,7 +8,7 @@ channels of dst, *channel rows* (a = filter, b = patches) over its pixels.
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
 from libc.stdint cimport int64_t
-from _band cimport MOST_TAPS, Band, band_index, has_band, pack_band, place_band, place_taps
+from _band cimport MOST_TAPS, Band, band_index, has_band, pack_band, place_band, place_taps, within
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, READ_WRITE, Stream, Taps, stream, gemm_block, gemm_packed, gemm_taps
@@ -356,7 +356,10 @@ cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const B
     cdef Band band
     cdef Pixel now, tile
     cdef Taps taps
-    if not has_band(p) or not place_band(p, b.first, b.count, k * KC, kc, PIXELS * LD, &band):
+    if not has_band(p):
+        return False
+    place_band(p, b.first, b.count, k * KC, kc, &band)
+    if not within(p, &band, PIXELS * LD):
         return False
     pack_band(p, &band, b.patch)
     taps.at, taps.depth = at, depth

@@ -12,7 +12,7 @@ filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
-from _band cimport Band, band_index, band_rows, band_run, fits_band, pack_band, place_band, slot_index
+from _band cimport Band, band_index, band_rows, band_run, band_size, fits_band, pack_band, place_band, slot_index
 from _gemm cimport NOTHING, READS, Stream, Taps, stream, gemm_block
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slots, slots as slots_of, src_in_planes, src_in_rows, src_index
@@ -327,22 +327,30 @@ cdef bint by_band(const Patches *p) noexcept nogil:
     patches if there are more slots than channels of dy: groups of 16 0.67, with stride 2 0.55; 19 to 23, 4x4 taps 0.75; 64 to 64, 5x5 taps 0.9;
     alexnet's first layer 0.87, but resnet's 1.02, inception's 1.57; 3 to 128 1.04 to 1.55.
     """
+    cdef int64_t columns = smaller(p.col.count, DEPTH), rows
     if PAIR > 1 or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_COPIED:
         return False
     if p.g.dst_channels < VL and band_run(p) > WIDEST_RUN:
         return False
     if p.g.src_c != 1 and p.g.src_channels > 1 and (p.g.dst_channels > slots_of(p) or (p.g.src_channels < FEW_PLANES and p.g.dst_channels < MANY_PLANES)):
         return False
-    if p.col.count < SHORTEST_ROW or not fits_band(p, BAND, smaller(p.col.count, DEPTH)):
+    if p.col.count < SHORTEST_ROW or not fits_band(p, BAND, columns):
+        return False
+    rows = smaller(rows_of_band(p), p.row.count)
+    if band_size(p, rows, columns) > rows * columns * slots_of(p):
         return False
     return p.row.z_step * p.col.z_step * p.g.src_channels <= smaller(slots_of(p), MOST_COPIED)
 
 
+cdef int64_t rows_of_band(const Patches *p) noexcept nogil:
+    """As many rows of pixels as a first cache has room for, or as make a band long enough."""
+    return smaller(larger(band_rows(p, NEAR), BAND_DEPTH // p.col.count), band_rows(p, BAND))
+
+
 cdef int64_t band_depth(const Patches *p, int64_t first, int64_t end) noexcept nogil:
-    """Pixels of a band: to the end of a row, or an even part of it, and as many rows more as a first cache has room for, or as make it long enough."""
+    """Pixels of a band: to the end of a row, or an even part of it, and more rows."""
     cdef int64_t columns = p.col.count, row = smaller(columns - first % columns, end - first), depth = divide_up(row, divide_up(row, DEPTH))
-    cdef int64_t rows = smaller(larger(band_rows(p, NEAR), BAND_DEPTH // columns), band_rows(p, BAND))
-    return depth + smaller((smaller(end - first, DEPTH) - depth) // columns, rows - 1) * columns if depth == row else depth
+    return depth + smaller((smaller(end - first, DEPTH) - depth) // columns, rows_of_band(p) - 1) * columns if depth == row else depth
 
 
 cdef void reduce_band(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
@@ -355,7 +363,7 @@ cdef void reduce_band(const Reduce *w, const Patches *p, const Panel *b, int64_t
     rows.at, rows.depth = at, depths
     while first < end:
         depth = band_depth(p, first, end)
-        place_band(p, first, depth, pair_slot, slots, BAND, &band)
+        place_band(p, first, depth, pair_slot, slots, &band)
         dy = dy_rows(w, p, b, first, depth)
         pack_band(p, &band, b.patch)
         rows.count = place_rows(p, &band, depth, at, depths)

@@ -550,7 +550,7 @@ static inline void widen_float16_halves(const uint16_t *src, int high, float *ds
     GRADOPS_EVEN_PART(what) \
     static inline void what##_even(const uint16_t *src, int64_t n, float *dst) { \
         for (int64_t i = 0; i + 8 < n; i += 8) what##_halves(src + 2 * i, 0, dst + i); \
-        if (n >= 8) what##_halves(src + 2 * n - 17, 1, dst + n - 8); \
+        if (n > 8) what##_halves(src + 2 * n - 17, 1, dst + n - 8); \
         else if (n > 0) what##_even_part(src, n, dst); \
     }
 GRADOPS_CONVERT_EVEN(widen_bfloat16)

@@ -212,7 +212,10 @@ def test_products_of_pairs_replace_winograd_by_result_layout_and_channels(
         problem = Problem(h=4, w=4, c=channels, k=128, padding="SAME", layout=layout)
         op(problem, *random_integers(op.shapes(problem), dtype_named(dtype), seed=1))
         expected = PAIRED_CHANNELS[layout][op.result] if paired and level == "x86_64_v4_bf16" else CHANNELS
-        narrow = (layout, op.result) == ("NHWC", "input") and channels <= MOST_NARROW  # 128 outputs are not
+        narrow = (layout, op.result) == (
+            "NHWC",
+            "input",
+        ) and channels <= MOST_NARROW  # the only narrow result: k is 128
         assert (" winograd_" in capfd.readouterr().err) == (channels in expected and not narrow)
     dilated = Problem(h=9, w=9, c=64, k=64, padding="SAME", dilations=(2, 2), layout=layout)
     op(dilated, *random_integers(op.shapes(dilated), dtype_named(dtype), seed=2))

@@ -114,8 +114,8 @@ images          channels  dilation  time
 
 MOST_NARROW, MOST_SUMMED = 16, 8
 """Channels of outputs and of gradients of inputs, or that are summed for them, up to which `conv` is taken, channels last: its tiles need one vector, and
-taps read rows that are copied once. Of gradients of filters, inputs and outputs, in both layouts, or, channels last, inputs alone. Of float64 a vector
-holds half as many as the first, and gradients of filters have no rule for inputs alone.
+taps read rows that are copied once. For the gradient of a filter the first bounds both of its channels, in either layout; channels last the second bounds
+its inputs, whatever its outputs. In float64, of which a vector holds half as many, half of the first counts, and nothing bounds inputs alone.
 
 Time of `conv` over that of `winograd`, 8 images of 56x56 and of 14x14, 2 threads of a Zen 5; gradients of inputs with as many sums as the forward op:
 

@@ -3,7 +3,8 @@
 
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
 the partials are added in order. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie; of few channels not patches
-but a band of rows of x, in which they overlap. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the other is turned.
+but a band of rows of x, in which they overlap. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns
+has a row of pixels for each of them, and the other is turned.
 What is summed is dw turned where patches have the fewer columns then, or where dy, if its channels are contiguous, has few.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
@@ -185,9 +186,9 @@ cdef bint usable(const Reduce *w, const Rows *rows) noexcept nogil:
     return rows.lies != NULL and w.storage == REAL_STORAGE and MR > 6
 
 
-cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const Taps *taps, const real *a, int64_t lda, const Rows *b, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
+cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const Rows *b, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
     """c[m, n] (+)= a' b, fetching what is needed next."""
-    gemm_block(True, m, n, divide_up(depth, PAIR), taps, a, lda, b.at, b.ld, b.panel, c, LD, accumulate, READS, one, two)
+    gemm_block(True, m, n, divide_up(depth, PAIR), NULL, a, lda, b.at, b.ld, b.panel, c, LD, accumulate, READS, one, two)
 
 
 cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
@@ -205,9 +206,9 @@ cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int
     cdef Rows x = patch_rows(w, p, b, first, depth, slot, slots), dy = dy_rows(w, p, b, first, depth)
     cdef Stream next_x = next_rows(&x, slots * item_size(w.storage), depth, more, c), next_dy = next_rows(&dy, b.channels * item_size(w.storage), depth, more, c)
     if w.turned:
-        multiply_rows(b.channels, slots, depth, NULL, dy.at, dy.ld, &x, c, accumulate, next_x, next_dy)
+        multiply_rows(b.channels, slots, depth, dy.at, dy.ld, &x, c, accumulate, next_x, next_dy)
     else:
-        multiply_rows(slots, b.channels, depth, NULL, x.at, x.ld, &dy, c, accumulate, next_x, next_dy)
+        multiply_rows(slots, b.channels, depth, x.at, x.ld, &dy, c, accumulate, next_x, next_dy)
 
 
 cdef Rows planes_of(const char *array, int64_t image_step, int64_t size, int64_t plane, int64_t first, int64_t channel, bint in_planes) noexcept nogil:

@@ -25,6 +25,8 @@ cdef enum:
     LEAST_PLANE = 128                                   # pixels of a plane that is used in place, at least
     LARGE_PLANE = 512                                   # beyond which what whole vectors leave is little, whatever the channels of dst
     FEW_CHANNELS = 512
+    FEW_SLOTS = 64
+    LAST_CACHE = 24 << 20                               # bytes of images that a last cache is likely to hold
     WAY = 1 << 17                                       # of the second cache: 2048 sets of 64 bytes
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
@@ -257,6 +259,8 @@ cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const B
     for k in range(passes):
         if w.channel_rows:
             multiply_channels(w, p, pair, b, k)
+        elif at_once(w, p):
+            multiply_at_once(w, p, pair, b)
         elif not multiply_band(w, p, pair, b, k):
             multiply_pixels(w, p, pair, b, k, &at)
     if w.channel_rows and whole < b.count:
@@ -346,6 +350,44 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
                 at[0] = pixel(p, b.first + i)           # those before were not stored one by one
             if last:
                 store_pixels(w, p, &rest, at, end - i)
+
+
+cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether a block's pixels are one product: one panel holds all channels, or slots are few and results whole vectors; and what is read and written
+    needs not be fetched, since it lies in a cache, or is one line a pixel, as CPUs expect by themselves."""
+    cdef const Problem *g = w.g
+    cdef int64_t size = item_size(w.storage), depth = slots(p)
+    if w.channels > NR and (depth > FEW_SLOTS or w.storage != REAL_STORAGE or g.dst_channels % VL):
+        return False
+    if depth > KC or depth > g.src_channels or not dst_in_rows(p):
+        return False
+    return g.images * (g.src_n + g.dst_n) * size <= LAST_CACHE or larger(g.src_x, g.dst_x) * size <= LINE
+
+
+cdef int64_t count_in_place(const Gather *w, const Block *b) noexcept nogil:
+    """How many of a block's pixels can be computed where dst lies, from the first on: unless vectors are whole, each spills into the next ones, which
+    have to be computed afterwards, by the same thread."""
+    if w.storage != REAL_STORAGE:
+        return 0
+    if b.channels % VL == 0:
+        return b.count
+    if b.channels < w.g.dst_x:
+        return 0
+    return b.count if b.first + b.count < b.end else larger(b.count - MR, 0)
+
+
+cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
+    """multiply_pixels for a block's pixels at once, which saves planning each tile. 16 to 16 channels take 0.7 of the time, 16 to 32 0.8, 24 to 144 0.9,
+    192 to 32 0.98 (float32, Zen 5)."""
+    cdef int64_t depth = divide_up(slots(p), PAIR), whole = count_in_place(w, b), distance = panel_distance(p), row = w.g.dst_x
+    cdef const real *filter = panels(packed_filter(w, pair, b.group), distance, 0, b.channel)
+    cdef Rows src = pixel_rows(p, b, 0, slots(p))
+    cdef Pixel at = pixel(p, b.first + whole)
+    if whole:
+        gemm_packed(False, whole, b.channels, depth, src.at, src.ld, filter, NR, distance, <real *> dst_pixel(w, p, b, &at) - whole * row, row, False)
+    if whole < b.count:
+        gemm_packed(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, filter, NR, distance, b.c, w.channels + PAD, False)
+        store_pixels(w, p, b, &at, b.count - whole)
 
 
 cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
@@ -451,8 +493,8 @@ cdef int64_t patch_size(const Gather *w) noexcept nogil:
 
 
 cdef int64_t result_size(const Gather *w) noexcept nogil:
-    """Reals of c: all that is computed at a time where sums of several passes meet in it, else the rows of a register tile."""
-    return (PIXELS + PAD if w.channel_rows or most_slots(w) > KC else MR) * (w.channels + PAD)
+    """Reals of c: all that is computed at a time where sums of several passes meet in it or channels are few, else the rows of a register tile."""
+    return (PIXELS + PAD if w.channel_rows or most_slots(w) > KC or w.channels <= NR else MR) * (w.channels + PAD)
 
 
 cdef int drive(Gather *w, int threads) noexcept nogil:

@@ -22,7 +22,7 @@ cdef enum:
     SUMS = 14                                           # of a register tile, at most
     MOST_SPANS = 32                                     # about
     PIXELS_PER_SPAN = 256                               # at least, where there are more spans than SPANS
-    SPANS = 8                                           # as many, if each then has FEWEST_PIXELS
+    SPANS = 8                                           # as many, if each then has FEWEST_PIXELS and channels are too few to be split
     FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
     LEAST_VECTORS = 8                                   # of channels that are split
@@ -56,10 +56,16 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.dw.size = w.taps * g.groups
     w.lanes, w.walk = vector_lanes(g, w.storage), walker(held_storage(g, w.storage))
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
-    w.dw.spans = larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, SPANS)), 1)
+    w.dw.spans = smaller(SPANS, divide_up(BLOCKS, divide_up(w.vectors, LEAST_VECTORS)))
+    w.dw.spans = larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, w.dw.spans)), 1)
     w.parts = 1 if comes_first(g) else smaller(divide_up(smaller(w.dw.spans, MOST_SPANS), g.images), w.count)
-    w.dw.spans = g.images * w.parts if w.parts > 1 else smaller(w.dw.spans, smaller(g.images, MOST_SPANS))
+    w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, smaller(w.dw.spans, MOST_SPANS))
     w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), divide_up(w.vectors, 1 if comes_first(g) else LEAST_VECTORS))
+
+
+cdef int64_t even_spans(int64_t images, int64_t most) noexcept nogil:
+    """So many spans, at most, as have the same number of images, but for the last."""
+    return divide_up(images, divide_up(images, most))
 
 
 cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:

@@ -13,7 +13,7 @@ from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, READ_WRITE, Stream, Taps, stream, gemm_block, gemm_packed, gemm_taps
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
-from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, widen_block, narrow_block, pair_columns, pair_rows
 
@@ -22,9 +22,7 @@ cdef enum:
     SPAN = 8                                            # times as many pixels a block has at most
     CHANNELS = 1024                                     # of a block, at most; in pixel rows twice that where their packed filter stays small
     FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 2 MiB of float32
-    LEAST_PLANE = 128                                   # pixels of a plane that is used in place, at least
-    LARGE_PLANE = 512                                   # beyond which what whole vectors leave is little, whatever the channels of dst
-    FEW_CHANNELS = 512
+    LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
     FEW_SLOTS = 64
     LAST_CACHE = 24 << 20                               # bytes of images that a last cache is likely to hold
     WAY = 1 << 17                                       # of the second cache: 2048 sets of 64 bytes
@@ -48,6 +46,7 @@ cdef struct Gather:
     int64_t *panels                                     # where the packed filter of each lane pair begins, in reals of one group
     int64_t *blocks                                     # how many blocks lie before each lane pair
     int64_t group_panels                                # reals of the packed filter of one group
+    Lane rest                                           # of planes that are used in place: the pixels that whole vectors leave
     bint *finite                                        # cleared if the filter holds an infinity or NaN
     real *filter_panels
 
@@ -70,15 +69,15 @@ cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
 
 
 cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
-    """Whether channels' planes are operand and result as they lie: not if they are small, since others' pixels would fill the last vector. Of 14x14 pixels,
-    in place, up to 512 channels take 0.7 to 0.95 of the time, 768 to 1024 take 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache,
-    0.6 to 0.95, but with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5)."""
+    """Whether channels' planes are operand and result as they lie: not if they are small, since what whole vectors leave is packed. Of 9x9 to 17x17 pixels,
+    in place, they take 0.86 to 1.0 of the time, of 7x7 1.0 to 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache, 0.6 to 0.95, but
+    with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5)."""
     cdef int64_t size = w.g.src_c
-    if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p) or not dst_in_planes(p):
+    if not w.channel_rows or w.storage != REAL_STORAGE or w.g.dst_rows > 1 or not src_in_planes(p) or not dst_in_planes(p):
         return False
     if MR <= 6 and size * <int64_t> sizeof(real) % (2 * CROWDED) == 0:
         return False
-    return size >= LARGE_PLANE or (size >= LEAST_PLANE and (size % VL == 0 or w.g.dst_channels <= FEW_CHANNELS))
+    return size >= LEAST_PLANE
 
 
 cdef int64_t unit(const Gather *w) noexcept nogil:
@@ -91,26 +90,44 @@ cdef int64_t cut(const Gather *w, int64_t count, int64_t index, int64_t parts) n
     return smaller(part(divide_up(count, unit(w)), index, parts) * unit(w), count)
 
 
-cdef int64_t shares(const Gather *w, int64_t count, int64_t others) noexcept nogil:
-    """Into how many spans so many pixels fall, with so many blocks for each."""
-    return even_parts(divide_up(count, w.pixels), divide_up(count, unit(w)), others, w.threads)
+cdef int64_t span_blocks(const Gather *w) noexcept nogil:
+    """How many blocks a span has."""
+    return w.g.groups * divide_up(w.g.dst_channels, w.channels)
+
+
+cdef int64_t shares(const Gather *w, int64_t count, int64_t times) noexcept nogil:
+    """Into how many spans so many pixels fall, of which there are so many."""
+    return even_parts(divide_up(count, w.pixels), divide_up(count, unit(w)), times * span_blocks(w), w.threads)
+
+
+cdef int64_t whole_plane(const Gather *w) noexcept nogil:
+    """Pixels of a plane that fill whole vectors."""
+    return w.g.dst_c // VL * VL
+
+
+cdef int64_t plane_spans(const Gather *w) noexcept nogil:
+    """Into how many spans all planes fall, as far as they fill whole vectors; none has pixels of two."""
+    return w.g.images * shares(w, whole_plane(w), w.g.images)
 
 
 cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
-    """Into how many spans of pixels a lane pair falls; those of planes that are used in place lie within one."""
-    cdef int64_t others = w.g.groups * divide_up(w.g.dst_channels, w.channels)
+    """Into how many spans of pixels a lane pair falls. After those of planes that are used in place come what all planes leave."""
+    cdef int64_t left = w.g.images * w.rest.count
     if planes_in_place(w, p):
-        return w.g.images * shares(w, w.g.dst_c, w.g.images * others)
-    return shares(w, pixels(p), others)
+        return plane_spans(w) + (shares(w, left, 1) if left else 0)
+    return shares(w, pixels(p), 1)
 
 
-cdef int64_t span_start(const Gather *w, const Patches *p, int64_t index) noexcept nogil:
-    """The first pixel of a span."""
-    cdef int64_t parts = spans(w, p)
-    if planes_in_place(w, p):
-        parts = parts // w.g.images
-        return index // parts * w.g.dst_c + cut(w, w.g.dst_c, index % parts, parts)
-    return cut(w, pixels(p), index, parts)
+cdef void place_span(const Gather *w, Patches *p, int64_t index, int64_t *first, int64_t *end) noexcept nogil:
+    """The pixels first <= i < end of a span. Of what planes leave, p becomes the patches."""
+    cdef int64_t parts = spans(w, p), count = pixels(p), begin = 0
+    if planes_in_place(w, p) and index < plane_spans(w):
+        parts, count = plane_spans(w) // w.g.images, whole_plane(w)
+        begin, index = index // parts * w.g.dst_c, index % parts
+    elif planes_in_place(w, p):
+        index, parts = index - plane_spans(w), parts - plane_spans(w)
+        p.col, count = &w.rest, w.g.images * w.rest.count
+    first[0], end[0] = begin + cut(w, count, index, parts), begin + cut(w, count, index + 1, parts)
 
 
 cdef void plan_blocks(Gather *w) noexcept nogil:
@@ -121,7 +138,7 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
     for i in range(pairs):
         p = pair_patches(w, i, 0)
         w.panels[i + 1] = w.panels[i] + padded(panel_size(w, &p))
-        w.blocks[i + 1] = w.blocks[i] + w.g.groups * spans(w, &p) * divide_up(w.g.dst_channels, w.channels)
+        w.blocks[i + 1] = w.blocks[i] + spans(w, &p) * span_blocks(w)
     w.group_panels = w.panels[pairs]
 
 
@@ -129,6 +146,9 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
+    w.rest = col_lanes(w.g)[0]
+    w.rest.count = w.g.dst_c % VL
+    w.rest.out_start = w.rest.src_start = whole_plane(w)
     w.threads = threads
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
     w.channels = CHANNELS if w.channel_rows or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
@@ -245,7 +265,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     b.group = index % w.g.groups
     p = pair_patches(w, pair, b.group)
     index = index // w.g.groups
-    first, b.end = span_start(w, &p, index), span_start(w, &p, index + 1)
+    place_span(w, &p, index, &first, &b.end)
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.patch, b.c = scratch, scratch + patch_size(w)
     steps = divide_up(divide_up(b.end - first, unit(w)), PIXELS // unit(w))
@@ -258,7 +278,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
 cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
     """For each KC slots packs patches and multiplies; stores what was not computed in place."""
     cdef Pixel at = pixel(p, b.first)
-    cdef int64_t passes = divide_up(slots(p), KC), k, whole = b.count // VL * VL if planes_in_place(w, p) else 0
+    cdef int64_t passes = divide_up(slots(p), KC), k
     for k in range(passes):
         if w.channel_rows:
             multiply_channels(w, p, pair, b, k)
@@ -266,9 +286,8 @@ cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const B
             multiply_at_once(w, p, pair, b)
         elif not multiply_band(w, p, pair, b, k):
             multiply_pixels(w, p, pair, b, k, &at)
-    if w.channel_rows and whole < b.count:
-        at = pixel(p, b.first + whole)
-        store_pixels(w, p, b, &at, b.count - whole)
+    if w.channel_rows and not planes_in_place(w, p):
+        store_pixels(w, p, b, &at, b.count)
 
 
 cdef const real *packed_filter(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
@@ -282,32 +301,32 @@ cdef const real *panels(const real *filter, int64_t distance, int64_t slot, int6
 
 
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
-    """c[channel][pixel] (+)= filter patch for KC slots, in place where planes can be, up to whole vectors."""
-    cdef int64_t kc = smaller(KC, slots(p) - k * KC), whole = b.count // VL * VL if planes_in_place(w, p) else 0, rest = b.count - whole, i
+    """c[channel][pixel] (+)= filter patch for KC slots, or dst itself where planes are used in place."""
+    cdef int64_t kc = smaller(KC, slots(p) - k * KC), i
     cdef const real *filter = packed_filter(w, pair, b.group) + (k * w.g.dst_channels + b.channel) * LD
-    if whole:
-        multiply_planes(w, p, b, whole, k, kc, filter)
-    if rest:
-        pack_slots(p, b.first + whole, rest, k * KC, kc, b.patch, LDP)
-        for i in range(kc if rest % NR else 0):
-            clear(b.patch + i * LDP + rest, NR - rest % NR)
-        pair_rows(b.patch, kc, rest, LDP)
-        gemm_packed(False, b.channels, rest, divide_up(kc, PAIR), filter, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
+    if planes_in_place(w, p):
+        multiply_planes(w, p, b, k, kc, filter)
+        return
+    pack_slots(p, b.first, b.count, k * KC, kc, b.patch, LDP)
+    for i in range(kc if b.count % NR else 0):
+        clear(b.patch + i * LDP + b.count, NR - b.count % NR)
+    pair_rows(b.patch, kc, b.count, LDP)
+    gemm_packed(False, b.channels, b.count, divide_up(kc, PAIR), filter, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
 
 
-cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t count, int64_t k, int64_t kc, const real *filter) noexcept nogil:
-    """dst[channel][pixel] (+)= filter src for `count` pixels of an image, a register tile of channels after the other. Fetches the next pixels of src."""
+cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
+    """dst[channel][pixel] (+)= filter src for pixels of an image, a register tile of channels after the other. Fetches the next pixels of src."""
     cdef const Problem *g = w.g
-    cdef int64_t n = b.first // g.dst_c, start = b.first % g.dst_c, tiles = divide_up(b.channels, MR), panels = divide_up(count, NR), t, i, end
+    cdef int64_t n = b.first // g.dst_c, start = b.first % g.dst_c, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), t, i, end
     cdef const real *src = <const real *> p.src + n * g.src_n + start + k * KC * g.src_c
     cdef real *dst = <real *> w.dst + n * g.dst_n + start + (b.group * g.dst_channels + b.channel) * g.dst_c
     cdef Stream read, none = stream(dst, 0, 0, 1)
     for t in range(tiles):
         i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
         read = none
-        if t * panels * LINE < count * <int64_t> sizeof(real):
-            read = stream(<const char *> (src + count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        gemm_block(False, end - i, count, kc, NULL, filter + i * LD, LD, src, g.src_c, NR, dst + i * g.dst_c, g.dst_c, k > 0, READ_WRITE, read, none)
+        if t * panels * LINE < b.count * <int64_t> sizeof(real):
+            read = stream(<const char *> (src + b.count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
+        gemm_block(False, end - i, b.count, kc, NULL, filter + i * LD, LD, src, g.src_c, NR, dst + i * g.dst_c, g.dst_c, k > 0, READ_WRITE, read, none)
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:

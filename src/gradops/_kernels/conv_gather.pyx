@@ -68,16 +68,21 @@ cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
     return divide_up(w.g.dst_channels, NR) * panel_distance(p)
 
 
-cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
-    """Whether channels' planes are operand and result as they lie: not if they are small, since what whole vectors leave is packed. Of 9x9 to 17x17 pixels,
-    in place, they take 0.86 to 1.0 of the time, of 7x7 1.0 to 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache, 0.6 to 0.95, but
+cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether channels' planes are an operand as they lie: not if they are small, since what whole vectors leave is packed, or cannot be. Of 9x9 to 17x17
+    pixels they take 0.86 to 1.0 of the time, of 7x7 1.0 to 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache, 0.6 to 0.95, but
     with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5)."""
     cdef int64_t size = w.g.src_c
-    if not w.channel_rows or w.storage != REAL_STORAGE or w.g.dst_rows > 1 or not src_in_planes(p) or not dst_in_planes(p):
+    if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p):
         return False
     if MR <= 6 and size * <int64_t> sizeof(real) % (2 * CROWDED) == 0:
         return False
-    return size >= LEAST_PLANE
+    return size >= LEAST_PLANE and (size % VL == 0 or (w.g.dst_rows == 1 and dst_in_planes(p)))
+
+
+cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether planes are operand and result as they lie."""
+    return reads_planes(w, p) and dst_in_planes(p)
 
 
 cdef int64_t unit(const Gather *w) noexcept nogil:
@@ -102,7 +107,7 @@ cdef int64_t shares(const Gather *w, int64_t count, int64_t times) noexcept nogi
 
 cdef int64_t whole_plane(const Gather *w) noexcept nogil:
     """Pixels of a plane that fill whole vectors."""
-    return w.g.dst_c // VL * VL
+    return w.g.src_c // VL * VL
 
 
 cdef int64_t plane_spans(const Gather *w) noexcept nogil:
@@ -111,9 +116,9 @@ cdef int64_t plane_spans(const Gather *w) noexcept nogil:
 
 
 cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
-    """Into how many spans of pixels a lane pair falls. After those of planes that are used in place come what all planes leave."""
+    """Into how many spans of pixels a lane pair falls. After those of planes that are read where they lie comes what all planes leave."""
     cdef int64_t left = w.g.images * w.rest.count
-    if planes_in_place(w, p):
+    if reads_planes(w, p):
         return plane_spans(w) + (shares(w, left, 1) if left else 0)
     return shares(w, pixels(p), 1)
 
@@ -121,10 +126,10 @@ cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
 cdef void place_span(const Gather *w, Patches *p, int64_t index, int64_t *first, int64_t *end) noexcept nogil:
     """The pixels first <= i < end of a span. Of what planes leave, p becomes the patches."""
     cdef int64_t parts = spans(w, p), count = pixels(p), begin = 0
-    if planes_in_place(w, p) and index < plane_spans(w):
+    if reads_planes(w, p) and index < plane_spans(w):
         parts, count = plane_spans(w) // w.g.images, whole_plane(w)
-        begin, index = index // parts * w.g.dst_c, index % parts
-    elif planes_in_place(w, p):
+        begin, index = index // parts * w.g.src_c, index % parts
+    elif reads_planes(w, p):
         index, parts = index - plane_spans(w), parts - plane_spans(w)
         p.col, count = &w.rest, w.g.images * w.rest.count
     first[0], end[0] = begin + cut(w, count, index, parts), begin + cut(w, count, index + 1, parts)
@@ -147,7 +152,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.rest = col_lanes(w.g)[0]
-    w.rest.count = w.g.dst_c % VL
+    w.rest.count = w.g.src_c % VL
     w.rest.out_start = w.rest.src_start = whole_plane(w)
     w.threads = threads
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
@@ -301,10 +306,10 @@ cdef const real *panels(const real *filter, int64_t distance, int64_t slot, int6
 
 
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
-    """c[channel][pixel] (+)= filter patch for KC slots, or dst itself where planes are used in place."""
+    """c[channel][pixel] (+)= filter patch for KC slots."""
     cdef int64_t kc = smaller(KC, slots(p) - k * KC), i
     cdef const real *filter = packed_filter(w, pair, b.group) + (k * w.g.dst_channels + b.channel) * LD
-    if planes_in_place(w, p):
+    if reads_planes(w, p):
         multiply_planes(w, p, b, k, kc, filter)
         return
     pack_slots(p, b.first, b.count, k * KC, kc, b.patch, LDP)
@@ -315,18 +320,21 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
 
 
 cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
-    """dst[channel][pixel] (+)= filter src for pixels of an image, a register tile of channels after the other. Fetches the next pixels of src."""
+    """multiply_channels for pixels of an image of src as they lie, a register tile of channels after the other; in dst itself, if its planes lie so, too.
+    Fetches the next pixels of src."""
     cdef const Problem *g = w.g
-    cdef int64_t n = b.first // g.dst_c, start = b.first % g.dst_c, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), t, i, end
+    cdef int64_t n = b.first // g.src_c, start = b.first % g.src_c, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), ldc = LDP, t, i, end
     cdef const real *src = <const real *> p.src + n * g.src_n + start + k * KC * g.src_c
-    cdef real *dst = <real *> w.dst + n * g.dst_n + start + (b.group * g.dst_channels + b.channel) * g.dst_c
-    cdef Stream read, none = stream(dst, 0, 0, 1)
+    cdef real *c = b.c
+    cdef Stream read, none = stream(c, 0, 0, 1)
+    if planes_in_place(w, p):
+        c, ldc = <real *> w.dst + n * g.dst_n + start + (b.group * g.dst_channels + b.channel) * g.dst_c, g.dst_c
     for t in range(tiles):
         i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
         read = none
         if t * panels * LINE < b.count * <int64_t> sizeof(real):
             read = stream(<const char *> (src + b.count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        gemm_block(False, end - i, b.count, kc, NULL, filter + i * LD, LD, src, g.src_c, NR, dst + i * g.dst_c, g.dst_c, k > 0, READ_WRITE, read, none)
+        gemm_block(False, end - i, b.count, kc, NULL, filter + i * LD, LD, src, g.src_c, NR, c + i * ldc, ldc, k > 0, READ_WRITE, read, none)
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:

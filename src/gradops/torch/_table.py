@@ -23,8 +23,8 @@ float32     grouped 1x1            2.5 to 5.0     1.4 to 2.8     0.9 to 2.0     
 float32     first                                 1.1 to 1.4                    1.5 to 2.2
 float32     3x3, stride 1          1.0 to 1.7     1.0 to 1.7     1.3 to 1.4     1.6 to 1.8
 float32     1x1                    0.9 to 4.1     0.9 to 2.4     0.95 to 2.2    1.1 to 3.0
-float32     strided 3x3            1.1 to 1.3     0.8            0.98 to 1.3    1.8 to 2.2
-float32     strided 1x1            1.6 to 2.5     0.8 to 1.5     1.1 to 1.2     1.1 to 1.4
+float32     strided 3x3            0.96 to 1.4    0.9 to 1.3     1.1 to 1.2     1.7 to 2.4
+float32     strided 1x1            1.7 to 4.3     1.1 to 1.4     1.1 to 1.3     1.1 to 1.4
 float32     patches                                              1.1 to 1.2     1.6 to 2.1
 bfloat16    depthwise 7x7          2.0 to 2.6     15 to 77       1.9 to 2.4     14 to 82
 bfloat16    depthwise 3x3          1.2 to 42      0.9 to 3.6     1.5 to 146     1.1 to 3.2
@@ -35,8 +35,8 @@ bfloat16    grouped 1x1            2.7 to 3.8     1.1 to 3.3     0.5 to 0.8     
 bfloat16    first                                 0.8 to 1.7                    0.98 to 1.4
 bfloat16    3x3, stride 1          0.5 to 0.8     0.6 to 0.9     0.9 to 0.95    0.98 to 1.1
 bfloat16    1x1                    0.9 to 2.3     1.1 to 2.4     0.9 to 1.9     1.1 to 2.2
-bfloat16    strided 3x3            0.6 to 0.9     0.7 to 0.9     1.0 to 1.1     0.99 to 2.2
-bfloat16    strided 1x1            0.7 to 3.0     0.7 to 1.2     1.2 to 1.3     1.3 to 1.8
+bfloat16    strided 3x3            0.7 to 0.8     0.9            1.0 to 1.2     1.1 to 2.0
+bfloat16    strided 1x1            1.3 to 3.6     0.9 to 1.3     1.2 to 1.4     1.0 to 1.7
 bfloat16    patches                                              1.2            1.3 to 2.3
 ==========  =====================  =============  =============  =============  =============
 
@@ -137,12 +137,12 @@ def _float32(layer: Layer, of_filter: bool) -> bool:
     if layer.pointwise:
         return of_filter or layer.plane >= 100 or layer.outputs < 2048
     if layer.taps == (1, 1):
-        return not of_filter or layer.channels_last or layer.filter < 250_000
+        return True
     if layer.channels <= (4 if of_filter else 8):
         return not of_filter or layer.channels_last or max(layer.stride) <= 2
     if layer.dense_taps:
         return (layer.dilation == (1, 1) or layer.channels >= 64) and layer.outputs >= 8
-    known = layer.channels_last or (not of_filter and min(layer.taps) > 1)
+    known = layer.channels_last or (layer.channels >= 512 if of_filter else min(layer.taps) > 1)
     return known and layer.channels >= 64 and max(layer.taps) <= 3
 
 
@@ -173,9 +173,9 @@ def _bfloat16(layer: Layer, of_filter: bool) -> bool:
         return False
     if layer.pointwise:
         narrowing = layer.channels_last and layer.plane >= 3136 and layer.channels >= 2 * layer.outputs
-        return of_filter or not (narrowing or layer.filter >= 2_000_000)
+        return of_filter or not ((narrowing and layer.outputs < 32) or layer.filter >= 2_000_000)
     if layer.taps == (1, 1):
-        return layer.channels_last or layer.filter < (200_000 if of_filter else 1_000_000)
+        return layer.channels_last or not of_filter or layer.filter < 200_000
     if layer.channels <= 8:
         return not of_filter or (layer.channels_last and layer.patches) or max(layer.taps) <= 4
     if layer.dense_taps:

@@ -22,6 +22,7 @@ cdef enum:
     SPAN = 8                                            # times as many pixels a block has at most
     CHANNELS = 1024                                     # of a block, at most; in pixel rows twice that where their packed filter stays small
     FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 2 MiB of float32
+    NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
     FEW_SLOTS = 64
     LAST_CACHE = 24 << 20                               # bytes of images that a last cache is likely to hold
@@ -284,11 +285,18 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     b.in_plane = reads_planes(w, &p)
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
     b.patch, b.c = scratch, scratch + patch_size(w)
-    steps = divide_up(divide_up(b.end - first, unit(w)), PIXELS // unit(w))
+    steps = divide_up(divide_up(b.end - first, unit(w)), step_pixels(w, &p) // unit(w))
     for i in range(steps):
         b.first = first + cut(w, b.end - first, i, steps)
         b.count = first + cut(w, b.end - first, i + 1, steps) - b.first
         gather_pixels(w, &p, pair, &b)
+
+
+cdef int64_t step_pixels(const Gather *w, const Patches *p) noexcept nogil:
+    """Pixels that are multiplied at a time, at most: of planes in place, which need no scratch, as many as stay in a first cache, since results are the
+    sooner written the longer their rows. Of 2 channels they take 0.65 of the time, of 16 to 24 0.8 to 1.0 (float32, Zen 5)."""
+    cdef int64_t times = NEAR // (slots(p) * PIXELS * <int64_t> sizeof(real)) if planes_in_place(w, p) else 1
+    return PIXELS * larger(smaller(times, SPAN), 1)
 
 
 cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:

@@ -24,7 +24,7 @@ cdef enum:
     FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 2 MiB of float32
     NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
-    FEW_SLOTS = 64
+    FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
     LAST_CACHE = 24 << 20                               # bytes of images that a last cache is likely to hold
     WAY = 1 << 17                                       # of the second cache: 2048 sets of 64 bytes
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
@@ -154,7 +154,8 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.in_turns = w.channel_rows and has_turns(w.g)
-    w.rest = col_lanes(w.g)[0]
+    if pairs:
+        w.rest = col_lanes(w.g)[0]
     w.rest.count = w.g.src_c % VL
     w.rest.out_start = w.rest.src_start = whole_plane(w)
     w.threads = threads

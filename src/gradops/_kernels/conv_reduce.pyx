@@ -251,10 +251,8 @@ cdef int64_t plane_depth(const Reduce *w, const Patches *p) noexcept nogil:
     """Pixels of a part of a plane, at most, by the problem alone. The longer planes are read where they lie, the better CPUs fetch what comes next by
     themselves; few channels of the other operand are turned for as many. 16 to 96 channels of 112x112 take 0.75 of the time, 64 to 64 of 56x56 0.95, 64 to
     256 1.0 (float32, Zen 5)."""
-    cdef int64_t columns = w.slots if w.turned else w.g.dst_channels, panels = divide_up(columns, NR)
+    cdef int64_t panels = divide_up(w.slots if w.turned else w.g.dst_channels, NR)
     if w.storage != REAL_STORAGE or MR <= 6 or not src_in_planes(p):
-        return DEPTH
-    if w.turned and panels * NR - columns > NR - VL:    # turned by way of rows of LD pixels
         return DEPTH
     return larger(smaller(DEPTH * LD // (panels * NR), LONG_DEPTH) // VL * VL, DEPTH)
 
@@ -291,15 +289,18 @@ cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64
 
 
 cdef void turn_panel(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, const char *lies, int64_t row, real *dst) noexcept nogil:
-    """dst[i][j] = the value of pixel first + i at slot + j < slots, from where it lies in planes or by way of rows of pixels."""
-    cdef int64_t j
+    """dst[i][j] = the value of pixel first + i at slot + j < slots, from where it lies in planes or by way of rows of pixels, which have room for DEPTH."""
+    cdef int64_t done = 0, some, j
     if lies != NULL and slots >= VL:
         widen_block(w.storage, lies, 1, row // item_size(w.storage), depth, slots, dst, NR)
-    else:
-        pack_slots(p, first, depth, slot, slots, b.turn, LD)
+        done = depth
+    while done < depth:
+        some = smaller(depth - done, DEPTH)
+        pack_slots(p, first + done, some, slot, slots, b.turn, LD)
         for j in range(slots, NR):
-            clear(b.turn + j * LD, depth)
-        widen_block(REAL_STORAGE, <const char *> b.turn, 1, LD, depth, NR, dst, NR)
+            clear(b.turn + j * LD, some)
+        widen_block(REAL_STORAGE, <const char *> b.turn, 1, LD, some, NR, dst + done * NR, NR)
+        done += some
     pair_rows(dst, depth, NR, NR)
 
 

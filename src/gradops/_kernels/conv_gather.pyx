@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """dst[pixel, j] = sum_slot patches(src)[pixel, slot] filter[slot, j]: conv2d and conv2d_backprop_input, an implicit GEMM.
 
-In parallel: blocks of (lane pair, group, pixels, channels j); each is summed by one thread in the order of the slots.
+In parallel: blocks of (lane pair, group, pixels, channels j), of two pairs where their columns take turns; each is summed by one thread in the order of
+the slots.
 Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels.
 
@@ -325,6 +326,7 @@ cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const B
 
 
 cdef void sum_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
+    """c[channel][pixel] = filter patch."""
     cdef int64_t k
     for k in range(divide_up(slots(p), KC)):
         multiply_channels(w, p, pair, b, k)
@@ -461,18 +463,18 @@ cdef int64_t count_in_place(const Gather *w, const Block *b) noexcept nogil:
 cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
     """multiply_pixels for a block's pixels at once, which saves planning each tile. Fetches as many of the next ones. 16 to 16 channels take 0.7 of the time,
     24 to 24 and 16 to 32 0.9, 144 to 24 1.0, whether they lie in a cache or not (float32, Zen 5)."""
-    cdef int64_t depth = divide_up(slots(p), PAIR), whole = count_in_place(w, b), row = w.g.dst_x, size = item_size(w.storage), tiles = divide_up(whole, MR)
+    cdef int64_t depth = divide_up(slots(p), PAIR), whole = count_in_place(w, b), row = w.g.dst_x, tiles = divide_up(whole, MR)
     cdef const real *filter = panels(packed_filter(w, pair, b.group), panel_distance(p), 0, b.channel)
     cdef Rows src = pixel_rows(p, b, 0, slots(p))
     cdef Pixel at = pixel(p, b.first)
-    cdef char *dst = dst_pixel(w, p, b, &at)
+    cdef real *dst = <real *> dst_pixel(w, p, b, &at)
     cdef Stream read = stream(b.c, 0, 0, 1), write = read
-    if b.first + b.count < b.end and whole:
-        write = sweep(dst + b.count * row * size, b.count * row * size, tiles, slots(p))
-        if src.in_place:
-            read = sweep(<const char *> (src.at + b.count * src.ld), b.count * src.ld * sizeof(real), tiles, slots(p))
     if whole:
-        gemm_block(False, whole, b.channels, depth, NULL, src.at, src.ld, filter, NR, 0, <real *> dst, row, False, READ_WRITE, read, write)
+        if b.first + b.count < b.end:
+            write = sweep(<const char *> (dst + b.count * row), b.count * row * sizeof(real), tiles, slots(p))
+            if src.in_place:
+                read = sweep(<const char *> (src.at + b.count * src.ld), b.count * src.ld * sizeof(real), tiles, slots(p))
+        gemm_block(False, whole, b.channels, depth, NULL, src.at, src.ld, filter, NR, 0, dst, row, False, READ_WRITE, read, write)
     if whole < b.count:
         at = pixel(p, b.first + whole)
         gemm_packed(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, filter, NR, 0, b.c, w.channels + PAD, False)

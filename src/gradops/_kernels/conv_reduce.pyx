@@ -42,7 +42,7 @@ cdef enum:
     LEAST_PLANE = 128                                   # pixels of a plane that is read by itself, at least
     LD = DEPTH + 16                                     # distance of all packed rows: not a power of two, which crowds a few cache sets
     BAND = DEPTH * LD                                   # reals of a band, at most
-    SCRATCH = (3 * DEPTH + NR) * LD                     # patches, dy and the sums, no side of which is longer than DEPTH, and a panel to be turned
+    SCRATCH = (3 * DEPTH + NR) * LD                     # patches, dy and the sums, as many numbers each as DEPTH by DEPTH, and a panel to be turned
 
 
 cdef struct Reduce:
@@ -106,7 +106,7 @@ cdef bint is_wide(const Reduce *w) noexcept nogil:
     """Whether planes of dy are read where they lie. Of half as many blocks beside each other, each packs x: 1x1 layers with strides take 0.9 of the time
     (float32, Zen 5)."""
     cdef Patches p = patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
-    return w.g.src_c != 1 and w.storage == REAL_STORAGE and MR > 6 and planes(w, &p) and not by_band(&p)
+    return planes(w, &p) and in_place(w)
 
 
 cdef bint whole(const Problem *g) noexcept nogil:
@@ -191,8 +191,13 @@ cdef Rows rows_of(const char *array, int64_t pixel_step, int64_t size, int64_t f
 
 
 cdef bint usable(const Reduce *w, const Rows *rows) noexcept nogil:
-    """Whether rows can be an operand where they lie: not for narrow tiles, which need a row again before the cache can bring it."""
-    return rows.lies != NULL and w.storage == REAL_STORAGE and MR > 6
+    """Whether rows can be an operand where they lie."""
+    return rows.lies != NULL and in_place(w)
+
+
+cdef bint in_place(const Reduce *w) noexcept nogil:
+    """Whether operands are used where they lie: not by narrow tiles, which need a row again before the cache can bring it."""
+    return w.storage == REAL_STORAGE and MR > 6
 
 
 cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const Rows *b, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
@@ -237,8 +242,8 @@ cdef Rows dy_planes(const Reduce *w, const Patches *p, const Panel *b, int64_t f
 
 
 cdef bint planes(const Reduce *w, const Patches *p) noexcept nogil:
-    """Whether channels of dy are planes large enough to be multiplied by themselves."""
-    return dst_in_planes(p) and w.g.dst_c >= LEAST_PLANE
+    """Whether channels come first, and those of dy are planes large enough to be multiplied by themselves."""
+    return w.g.src_c != 1 and dst_in_planes(p) and w.g.dst_c >= LEAST_PLANE
 
 
 cdef int64_t plane_part(const Reduce *w, int64_t first, int64_t most) noexcept nogil:
@@ -252,7 +257,7 @@ cdef int64_t plane_depth(const Reduce *w, const Patches *p) noexcept nogil:
     themselves; few channels of the other operand are turned for as many. 16 to 96 channels of 112x112 take 0.75 of the time, 64 to 64 of 56x56 0.95, 64 to
     256 1.0 (float32, Zen 5)."""
     cdef int64_t panels = divide_up(w.slots if w.turned else w.g.dst_channels, NR)
-    if w.storage != REAL_STORAGE or MR <= 6 or not src_in_planes(p):
+    if not in_place(w) or not src_in_planes(p):
         return DEPTH
     return larger(smaller(DEPTH * LD // (panels * NR), LONG_DEPTH) // VL * VL, DEPTH)
 
@@ -481,7 +486,7 @@ cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:
     """Pixels of a pass. Over rows, as many bytes in each type. Half as many leave the second cache to the rows that are fetched for the next one: of 1x1
     layers with more channels of dy than of x, where both lie, 0.8 to 1.0 of the time, of the others 1.02; of narrow tiles, which pack both, 0.98 (float32, Zen 5)."""
     cdef int64_t most = DEPTH * 4 // <int64_t> sizeof(real)
-    if w.g.src_c != 1 and planes(w, p):
+    if planes(w, p):
         return plane_depth(w, p)
     if w.storage == REAL_STORAGE and (MR <= 6 or (src_in_rows(p) and w.g.dst_channels > w.slots)):
         return most // 2
@@ -495,7 +500,7 @@ cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t 
         reduce_band(w, p, b, pair_slot, slots, c, accumulate)
         return
     while first < end:
-        depth = smaller(plane_part(w, first, most) if w.g.src_c != 1 and planes(w, p) else most, end - first)
+        depth = smaller(plane_part(w, first, most) if planes(w, p) else most, end - first)
         if w.g.src_c == 1:
             multiply_pixels(w, p, b, first, depth, pair_slot, slots, c, accumulate, first + depth < end)
         else:

@@ -51,15 +51,15 @@ cdef struct Reduce:
 cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
-    cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols
+    cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols, few, most
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
     w.lanes, w.walk = vector_lanes(g, w.storage), walker(held_storage(g, w.storage))
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
-    w.dw.spans = smaller(SPANS, divide_up(BLOCKS, divide_up(w.vectors, LEAST_VECTORS)))
-    w.dw.spans = larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, w.dw.spans)), 1)
-    w.parts = 1 if comes_first(g) else smaller(divide_up(smaller(w.dw.spans, MOST_SPANS), g.images), w.count)
-    w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, smaller(w.dw.spans, MOST_SPANS))
+    few = smaller(SPANS, divide_up(BLOCKS, divide_up(w.vectors, LEAST_VECTORS)))
+    most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
+    w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.count)
+    w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, most)
     w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), divide_up(w.vectors, 1 if comes_first(g) else LEAST_VECTORS))
 
 

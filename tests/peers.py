@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from gradops.testing import OPS, Problem, dtype_named, error_bound, random_normal
+from gradops.testing import OPS, Problem, dtype_named, error_bound, random_normal, runnable
+
+ROUNDS_PARTIAL_SUMS = not runnable("x86_64_v4")
+"""Whether PyTorch and TensorFlow round partial sums to bfloat16: where there is no AVX-512, oneDNN has no kernels for it, and theirs do."""
 
 _PADDINGS = ("SAME", "VALID", (1, 2, 0, 3))
 _STEPS = (

@@ -11,7 +11,7 @@ from threading import Barrier
 
 import numpy as np
 import pytest
-from peers import PROBLEMS, check, names, operands
+from peers import PROBLEMS, ROUNDS_PARTIAL_SUMS, check, names, operands
 from problems import POOL_PROBLEMS
 
 import gradops
@@ -152,7 +152,8 @@ def test_gradients_in_a_function_are_those_of_gradops(counted, problem, dtype):
 @pytest.mark.parametrize("dtype", ROUNDED_ONCE)
 @pytest.mark.parametrize("problem", PLAIN, ids=str)
 def test_gradients_agree_with_tensorflows_own(native, counted, problem, dtype, run):
-    check(problem, dtype, (None, *native[run, dtype, problem]))
+    if dtype != "bfloat16" or not ROUNDS_PARTIAL_SUMS:
+        check(problem, dtype, (None, *native[run, dtype, problem]))
     check(problem, dtype, (None, *run(problem, *operands(problem, dtype))))
     assert counted() == dict.fromkeys(raw_names(problem), 1)
 

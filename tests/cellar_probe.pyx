@@ -116,11 +116,17 @@ def padded(int64_t count):
     return _scratch.padded(count)
 
 
+cdef void column_tile(int m, int nv, const _gemm.Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    _gemm.gemm_tile(True, _gemm.NOTHING, m, nv, p, a, b, c, one, two)
+
+
+cdef void row_tile(int m, int nv, const _gemm.Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    _gemm.gemm_tile(False, _gemm.NOTHING, m, nv, p, a, b, c, one, two)
+
+
 def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate):
-    if by_column:
-        _gemm.gemm_packed(True, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
-    else:
-        _gemm.gemm_packed(False, m, n, depth, reals_of(a), _gemm.LD, reals_of(b), ldb, panel, reals_of(c), ldc, accumulate)
+    cdef _gemm.Operands p = _gemm.operands(depth, NULL, _gemm.LD, ldb, ldc, accumulate)
+    _gemm.gemm_packed(column_tile if by_column else row_tile, by_column, m, n, &p, reals_of(a), reals_of(b), panel, reals_of(c))
 
 
 def pair_columns(block, int64_t rows, int64_t cols, int64_t ld):

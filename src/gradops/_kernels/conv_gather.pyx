@@ -12,11 +12,11 @@ from libc.stdint cimport int64_t
 from _band cimport MOST_TAPS, Band, band_index, has_band, pack_band, place_band, place_taps, within
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
-from _gemm cimport KC, LD, READ_WRITE, Stream, Taps, stream, gemm_block, gemm_packed, gemm_taps
+from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, Taps, operands, stream, gemm_block, gemm_tile
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, interleave, narrow, widen_block, narrow_block, pair_columns, pair_rows
+from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, interleave, narrow, widen_block, narrow_block, pair_columns, pair_rows
 
 cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
@@ -365,6 +365,7 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
     """c[channel][pixel] (+)= filter patch for KC slots."""
     cdef int64_t kc = smaller(KC, slots(p) - k * KC), i
     cdef const real *filter = packed_filter(w, pair, b.group) + (k * w.g.dst_channels + b.channel) * LD
+    cdef Stream none = stream(b.c, 0, 0, 1)
     if b.in_plane and reads_planes(w, p):
         multiply_planes(w, p, b, k, kc, filter)
         return
@@ -372,7 +373,7 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
     for i in range(kc if b.count % NR else 0):
         clear(b.patch + i * LDP + b.count, NR - b.count % NR)
     pair_rows(b.patch, kc, b.count, LDP)
-    gemm_packed(False, b.channels, b.count, divide_up(kc, PAIR), filter, LD, b.patch, LDP, NR, b.c, LDP, k > 0)
+    multiply(False, b.channels, b.count, divide_up(kc, PAIR), filter, LD, b.patch, LDP, NR, b.c, LDP, k > 0, none, none)
 
 
 cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
@@ -390,7 +391,7 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
         read = none
         if t * panels * LINE < b.count * <int64_t> sizeof(real):
             read = stream(<const char *> (src + b.count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        gemm_block(False, end - i, b.count, kc, NULL, filter + i * LD, LD, src, g.src_c, NR, c + i * ldc, ldc, k > 0, READ_WRITE, read, none)
+        multiply(True, end - i, b.count, kc, filter + i * LD, LD, src, g.src_c, NR, c + i * ldc, ldc, k > 0, read, none)
 
 
 cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at) noexcept nogil:
@@ -409,7 +410,9 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     cdef Stream read, write
     cdef Stream next_src = sweep(p.src, MR * src_row, divide_up(b.channels, NR), kc), next_dst = sweep(w.dst, MR * dst_row, divide_up(b.channels, NR), kc)
     cdef bint spills = dst_follows and w.storage == REAL_STORAGE and vectors < b.channels and depth <= KC
-    cdef int64_t begun = (b.channels - 1) // NR * NR
+    cdef int64_t begun = (b.channels - 1) // NR * NR, steps = divide_up(kc, PAIR)
+    cdef bint fetches
+    cdef const real *a
     cdef real *dst = <real *> w.dst + b.first * g.dst_x + b.group * g.dst_channels + b.channel
     for t in range(tiles):
         i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
@@ -420,18 +423,19 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
             dst = <real *> dst_pixel(w, p, b, at) - i * ld
         read = following(&next_src, src_row, b.first + (end if src.in_place else b.count + i), src_follows, b)
         write = following(&next_dst, dst_row, b.first + end, dst_follows and (k == 0 if whole else last), b)
+        a, fetches = src.at + i * src.ld, src.in_place or read.step or write.step
         if whole and write.step > LINE:                 # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, MR * dst_row, True)
         if spills and b.first + end < b.end:
-            multiply(&src, i, end - i, b.channels - begun, kc, panels(filter, distance, 0, begun), distance, dst + i * ld + begun, ld, False, read, write)
-            multiply(&src, i, end - i, begun, kc, filter, distance, dst + i * ld, ld, False, read, write)
+            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, panels(filter, distance, 0, begun), NR, distance, dst + i * ld + begun, ld, False, read, write)
+            multiply(fetches, end - i, begun, steps, a, src.ld, filter, NR, distance, dst + i * ld, ld, False, read, write)
             continue
         if whole:
-            multiply(&src, i, end - i, whole, kc, panels(filter, distance, k * KC, b.channel), distance, dst + i * ld, ld, k > 0, read, write)
+            multiply(fetches, end - i, whole, steps, a, src.ld, panels(filter, distance, k * KC, b.channel), NR, distance, dst + i * ld, ld, k > 0, read, write)
         if whole < b.channels:
             rest.channel, rest.channels = b.channel + whole, b.channels - whole
             rest.c = b.c + (0 if depth <= KC else i * ldc)
-            multiply(&src, i, end - i, rest.channels, kc, panels(filter, distance, k * KC, rest.channel), distance, rest.c, ldc, k > 0, read, write)
+            multiply(fetches, end - i, rest.channels, steps, a, src.ld, panels(filter, distance, k * KC, rest.channel), NR, distance, rest.c, ldc, k > 0, read, write)
             if spills:
                 at[0] = pixel(p, b.first + i)           # those before were not stored one by one
             if last:
@@ -474,10 +478,10 @@ cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, cons
             write = sweep(<const char *> (dst + b.count * row), b.count * row * sizeof(real), tiles, slots(p))
             if src.in_place:
                 read = sweep(<const char *> (src.at + b.count * src.ld), b.count * src.ld * sizeof(real), tiles, slots(p))
-        gemm_block(False, whole, b.channels, depth, NULL, src.at, src.ld, filter, NR, 0, dst, row, False, READ_WRITE, read, write)
+        multiply(True, whole, b.channels, depth, src.at, src.ld, filter, NR, 0, dst, row, False, read, write)
     if whole < b.count:
         at = pixel(p, b.first + whole)
-        gemm_packed(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, filter, NR, 0, b.c, w.channels + PAD, False)
+        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, filter, NR, 0, b.c, w.channels + PAD, False, read, write)
         store_pixels(w, p, b, &at, b.count - whole)
 
 
@@ -528,8 +532,11 @@ cdef void multiply_tile(const Gather *w, const Patches *p, int64_t pair, const B
 
 
 cdef void tap_product(int64_t m, int64_t n, const Taps *taps, const real *a, int64_t lda, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
-    """c (+)= band filter."""
-    gemm_taps(m, n, taps, a, lda, filter, NR, panel, c, ldc, accumulate)
+    """c (+)= band filter for a register tile of pixels."""
+    cdef Operands p = operands(0, taps, lda, NR, ldc, accumulate)
+    cdef int64_t j
+    for j in range(divide_up(n, NR)):
+        packed_tile(<int> m, NV if n - j * NR > VL else 1, &p, a, filter + j * panel, c + j * NR, NULL, NULL)
 
 
 cdef Stream following(const Stream *rows, int64_t row, int64_t first, bint wanted, const Block *b) noexcept nogil:
@@ -539,15 +546,18 @@ cdef Stream following(const Stream *rows, int64_t row, int64_t first, bint wante
     return stream(rows.at + first * row, rows.tile, rows.step, rows.tiles)
 
 
-cdef void multiply(const Rows *src, int64_t i, int64_t count, int64_t channels, int64_t kc, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate, Stream read, Stream write) noexcept nogil:
-    """c (+)= patch filter, fetching what is needed next."""
-    cdef int64_t depth = divide_up(kc, PAIR)
-    if src.in_place:
-        gemm_block(False, count, channels, depth, NULL, src.at + i * src.ld, src.ld, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
-    elif read.step or write.step:
-        gemm_block(False, count, channels, depth, NULL, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate, READ_WRITE, read, write)
-    else:
-        gemm_packed(False, count, channels, depth, src.at + i * LD, LD, filter, NR, panel, c, ldc, accumulate)
+cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(False, NOTHING, m, nv, p, a, b, c, one, two)
+
+
+cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(False, READ_WRITE, m, nv, p, a, b, c, one, two)
+
+
+cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, Stream read, Stream write) noexcept nogil:
+    """c (+)= a b, fetching what is needed next or not."""
+    cdef Operands p = operands(depth, NULL, lda, ldb, ldc, accumulate)
+    gemm_block(fetching_tile, packed_tile, False, False, m, n, &p, a, b, panel, c, read, write)
 
 
 cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexcept nogil:

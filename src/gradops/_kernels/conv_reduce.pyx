@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _band cimport Band, band_index, band_rows, band_run, band_size, fits_band, pack_band, place_band, slot_index
-from _gemm cimport NOTHING, READS, Stream, Taps, stream, gemm_block
+from _gemm cimport NOTHING, READS, Operands, Stream, Taps, operands, stream, gemm_block, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slots, slots as slots_of, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
@@ -200,9 +200,31 @@ cdef bint in_place(const Reduce *w) noexcept nogil:
     return w.storage == REAL_STORAGE and MR > 6
 
 
+cdef void column_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(True, NOTHING, m, nv, p, a, b, c, one, two)
+
+
+cdef void fetching_column_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(True, READS, m, nv, p, a, b, c, one, two)
+
+
+cdef void row_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(False, NOTHING, m, nv, p, a, b, c, one, two)
+
+
+cdef void fetching_row_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(False, READS, m, nv, p, a, b, c, one, two)
+
+
+cdef void multiply(bint by_column, int64_t m, int64_t n, Operands *p, const real *a, const real *b, int64_t panel, real *c, Stream one, Stream two) noexcept nogil:
+    """c[m, n] (+)= a' b, or a b, fetching what is needed next."""
+    gemm_block(fetching_column_tile if by_column else fetching_row_tile, column_tile if by_column else row_tile, by_column, True, m, n, p, a, b, panel, c, one, two)
+
+
 cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const Rows *b, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
     """c[m, n] (+)= a' b, fetching what is needed next."""
-    gemm_block(True, m, n, divide_up(depth, PAIR), NULL, a, lda, b.at, b.ld, b.panel, c, LD, accumulate, READS, one, two)
+    cdef Operands p = operands(divide_up(depth, PAIR), NULL, lda, b.ld, LD, accumulate)
+    multiply(True, m, n, &p, a, b.at, b.panel, c, one, two)
 
 
 cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
@@ -342,11 +364,13 @@ cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int
     cdef Rows *tall = &dy if w.turned else &x
     cdef Rows *flat = &x if w.turned else &dy
     cdef int64_t rows = b.channels if w.turned else slots, columns = slots if w.turned else b.channels
+    cdef Operands product
     rows_by_channel(w, p, b, first, depth, slot, slots, tall)
     turned_panels(w, p, b, first, depth, slot, slots, flat)
     next_x, next_dy = patch_planes(w, p, first + depth, slot), dy_planes(w, p, b, first + depth)
-    gemm_block(False, rows, columns, divide_up(depth, PAIR), NULL, tall.at, tall.ld, flat.at, NR, flat.panel, c, LD, accumulate, READS,
-               next_plane_rows(&x, &next_x, slots, depth, more, c), next_plane_rows(&dy, &next_dy, b.channels, depth, more, c))
+    product = operands(divide_up(depth, PAIR), NULL, tall.ld, NR, LD, accumulate)
+    multiply(False, rows, columns, &product, tall.at, flat.at, flat.panel, c,
+             next_plane_rows(&x, &next_x, slots, depth, more, c), next_plane_rows(&dy, &next_dy, b.channels, depth, more, c))
 
 
 cdef bint by_band(const Patches *p) noexcept nogil:
@@ -474,12 +498,12 @@ cdef inline Stream piece_of(const Pieces *pieces, int64_t piece, const real *c) 
 
 cdef void multiply_run(int64_t m, int64_t n, int64_t depth, const Taps *rows, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
     """c (+)= band' dy for slots that lie side by side. The first tile fetches what is needed next: narrow ones are bound by their loads."""
-    cdef Stream none = stream(c, 0, 0, 1)
+    cdef Operands p = operands(depth, rows, lda, ldb, LD, accumulate)
     cdef int64_t count = divide_up(m, divide_up(m, MR)) if one.step else 0
     if count:
-        gemm_block(True, count, n, depth, rows, a, lda, b, ldb, NR, c, LD, accumulate, READS, one, two)
+        multiply(True, count, n, &p, a, b, NR, c, one, two)
     if count < m:
-        gemm_block(True, m - count, n, depth, rows, a + count, lda, b, ldb, NR, c + count * LD, LD, accumulate, NOTHING, none, none)
+        gemm_packed(column_tile, True, m - count, n, &p, a + count, b, NR, c + count * LD)
 
 
 cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:

@@ -10,7 +10,7 @@ of slots, the lanes of whose sums are added at the end, where slots are.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport DONE, NO_MEMORY, exported
-from _gemm cimport READS, gemm_block, gemm_packed, stream
+from _gemm cimport NOTHING, READS, Operands, operands, stream, gemm_block, gemm_packed, gemm_tile
 from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
@@ -177,15 +177,24 @@ cdef void add_dots(const Gather *w, const Patches *p, const Block *b, int64_t ta
         j += rows
 
 
-cdef void multiply_rows(const Gather *w, const Block *b, int64_t channels, int64_t depth, const real *patch, const real *filter, int64_t width, bint accumulate) noexcept nogil:
+cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(False, NOTHING, m, nv, p, a, b, c, one, two)
+
+
+cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(False, READS, m, nv, p, a, b, c, one, two)
+
+
+cdef void multiply_rows(const Gather *w, const Block *b, int64_t channels, int64_t depth, const real *patch, const real *filter, int64_t row, real *sums, bint accumulate, bint far) noexcept nogil:
     """sums (+)= patch filter, whose next rows are fetched where they are far, both cache lines of a panel."""
-    cdef int64_t row = w.g.filter_src, panels = divide_up(channels, NR)
+    cdef int64_t panels = divide_up(channels, NR)
     cdef const real *next = filter + depth * row
-    if w.far:
-        gemm_block(False, b.pixels, channels, depth, NULL, patch, ld(w), filter, row, NR, b.sums, width, accumulate, READS,
+    cdef Operands p = operands(depth, NULL, ld(w), row, padded(w.channels) + 16, accumulate)
+    if far:
+        gemm_block(fetching_tile, packed_tile, False, True, b.pixels, channels, &p, patch, filter, NR, sums,
                    stream(next, NR * sizeof(real), row * sizeof(real), panels), stream(next + NR - VL, NR * sizeof(real), row * sizeof(real), panels))
     else:
-        gemm_packed(False, b.pixels, channels, depth, patch, ld(w), filter, row, NR, b.sums, width, accumulate)
+        gemm_packed(packed_tile, False, b.pixels, channels, &p, patch, filter, NR, sums)
 
 
 cdef void add_rows(const Gather *w, const Patches *p, const Block *b, int64_t tap, int64_t slot, int64_t depth, bint accumulate) noexcept nogil:
@@ -197,10 +206,10 @@ cdef void add_rows(const Gather *w, const Patches *p, const Block *b, int64_t ta
         step = smaller(STEP, depth - done)
         if whole:
             lies = filter_at(w, p, b, tap, slot + done, 0)
-            multiply_rows(w, b, whole, step, b.patch + done, <const real *> lies, width, accumulate)
+            multiply_rows(w, b, whole, step, b.patch + done, <const real *> lies, g.filter_src, b.sums, accumulate, w.far)
         if rest:
             widen_block(w.storage, filter_at(w, p, b, tap, slot + done, whole), g.filter_src, 1, step, rest, b.rows, width)
-            gemm_packed(False, b.pixels, rest, step, b.patch + done, ld(w), b.rows, width, NR, b.sums + whole, width, accumulate)
+            multiply_rows(w, b, rest, step, b.patch + done, b.rows, width, b.sums + whole, accumulate, False)
         done += step
         accumulate = True
 

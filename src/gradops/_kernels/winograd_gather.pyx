@@ -11,7 +11,7 @@ and all 3 taps.
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
-from _gemm cimport gemm_packed
+from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, NV, NR, VL, all_finite, clear, item_size, narrow_block, widen_block
@@ -114,17 +114,23 @@ cdef void pack_filter(const Gather *w, const Block *b, int64_t panel, int64_t c,
         done += take
 
 
+cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(False, NOTHING, m, nv, p, a, b, c, one, two)
+
+
 cdef void multiply(const Gather *w, const Tiles *t, const Block *b) noexcept nogil:
     """Sums the products of all channels of src."""
     cdef int64_t c = 0, depth, panel, p
+    cdef Operands product
     while c < w.g.src_channels:
         depth = smaller(DEPTH, w.g.src_channels - c)
+        product = operands(depth, NULL, LDT, NR, NR, c > 0)
         pack_tiles(w, t, b, c, depth)
         for panel in range(b.panels):
             pack_filter(w, b, b.panel + panel, c, depth)
             for p in range(PLANES):
-                gemm_packed(False, b.count, NR, depth, b.src + p * SRC_PLANE, LDT, b.filter + p * FILTER_PLANE, NR, 0,
-                            b.dst + (panel * PLANES + p) * DST_PLANE, NR, c > 0)
+                gemm_packed(packed_tile, False, b.count, NR, &product, b.src + p * SRC_PLANE, b.filter + p * FILTER_PLANE, 0,
+                            b.dst + (panel * PLANES + p) * DST_PLANE)
         c += depth
 
 

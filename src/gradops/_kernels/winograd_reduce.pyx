@@ -10,7 +10,7 @@ tap_step 1 and all 3 taps; dw is [slots][groups][k] or [groups][k][slots], as th
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
-from _gemm cimport gemm_packed
+from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _storage cimport real, NR, NV, VL, clear, item_size, widen_block
@@ -95,18 +95,23 @@ cdef void pack_dy(const Reduce *w, const Tiles *t, const Block *b, int64_t first
         done += r.count
 
 
+cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(True, NOTHING, m, nv, p, a, b, c, one, two)
+
+
 cdef bint sum_tiles(const Reduce *w, const Tiles *t, const Block *b, bint accumulate) noexcept nogil:
     """sums (+)= the products of the tiles of the block's span, TILES at a time; returns whether sums holds anything."""
     cdef int64_t begin = part(tile_count(t), b.span, w.dw.spans), total = part(tile_count(t), b.span + 1, w.dw.spans) - begin
     cdef int64_t parts = divide_up(total, TILES), i, first, count, p
+    cdef Operands product
     for i in range(parts):
         first = begin + part(total, i, parts)
         count = begin + part(total, i + 1, parts) - first
         pack_x(w, t, b, first, count)
         pack_dy(w, t, b, first, count)
+        product = operands(count, NULL, X_CHANNELS, NR, DY_CHANNELS, accumulate)
         for p in range(PLANES):
-            gemm_packed(True, b.x_channels, b.dy_channels, count, b.x + p * X_PLANE, X_CHANNELS, b.dy + p * DY_PLANE, NR, TILES * NR,
-                        b.sums + p * SUMS_PLANE, DY_CHANNELS, accumulate)
+            gemm_packed(packed_tile, True, b.x_channels, b.dy_channels, &product, b.x + p * X_PLANE, b.dy + p * DY_PLANE, TILES * NR, b.sums + p * SUMS_PLANE)
         accumulate = True
     return accumulate
 

@@ -115,7 +115,7 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
 
 cdef inline int most_pixels(int64_t taps, int64_t step) noexcept nogil:
     """Pixels of a register tile, at most, for which it has registers, about."""
-    return PIXELS if step == 1 and (MR > 6 or taps < 7) else 4
+    return PIXELS if step == 1 else 4
 
 
 cdef inline void walk_tile(int held, int pixels, int taps, int step, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:

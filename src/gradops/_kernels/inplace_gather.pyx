@@ -15,7 +15,7 @@ from _entry cimport exported, outcome
 from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, first_channel, held_storage, into_registers, longest_lane, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vector_lanes, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_to_write, store, store_wide, widen_block, zero
+from _storage cimport real, vec, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_to_write, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -113,15 +113,15 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
         src, dst, filter = src + s.vector, dst + s.vector, filter + s.panel
 
 
-cdef inline int most_pixels(int64_t taps, int64_t step) noexcept nogil:
+cdef inline int most_pixels(int64_t step) noexcept nogil:
     """Pixels of a register tile, at most, for which it has registers, about."""
     return PIXELS if step == 1 else 4
 
 
 cdef inline void walk_tile(int held, int pixels, int taps, int step, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if most_pixels(taps, step) == PIXELS and pixels == 8: walk_ukr(held, 8, taps, step, s, src, filter, dst)
-    elif most_pixels(taps, step) == PIXELS and pixels == 7: walk_ukr(held, 7, taps, step, s, src, filter, dst)
+    if most_pixels(step) == PIXELS and pixels == 8: walk_ukr(held, 8, taps, step, s, src, filter, dst)
+    elif most_pixels(step) == PIXELS and pixels == 7: walk_ukr(held, 7, taps, step, s, src, filter, dst)
     elif pixels == 4: walk_ukr(held, 4, taps, step, s, src, filter, dst)
     elif pixels == 1: walk_ukr(held, 1, taps, step, s, src, filter, dst)
 
@@ -200,7 +200,7 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
         left = False
         for j in range(g.col_lanes):
             col = col_lanes(g) + j
-            pixels = tile_pixels(col, most_pixels(col.taps, col.z_step))
+            pixels = tile_pixels(col, most_pixels(col.z_step))
             if i * pixels < col.count:
                 aim(&s, g, row, col, n, t, pixels, i)
                 gather_tiles(w, &s, col, pixels, first, end, scratch)

@@ -47,7 +47,7 @@ cdef struct Taps:                                       # where a lies, if it do
 cdef struct Operands:                                   # what all register tiles of a product have in common
     int64_t depth, lda, ldb, ldc
     const Taps *taps
-    bint accumulate
+    bint accumulate, ahead                              # ahead: each tile first fetches the c that it is going to write
     int64_t one, two                                    # bytes from step to step of two streams
 
 
@@ -57,34 +57,31 @@ ctypedef void (*tile_t)(int m, int nv, const Operands *p, const real *a, const r
 cdef inline Operands operands(int64_t depth, const Taps *taps, int64_t lda, int64_t ldb, int64_t ldc, bint accumulate) noexcept nogil:
     """Without streams."""
     cdef Operands p
-    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, 0, 0
+    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, 0, 0
     return p
 
 
-cdef inline void gemm_ukr(int m, int nv, bint by_column, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """c[i, j] (+)= sum_k a[i, k] b[k ldb + j] for i < m, j < nv VL, in m x nv registers; a is [m][lda] or, by column, [depth][lda].
 
     Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
 
-    *Assumes:* m, nv, by_column and fetch are compile-time constants of the caller, and depths are positive.
+    *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, and depths are positive.
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
     cdef const real *begin = a
     cdef const real *end
     cdef const real *half
-    cdef int64_t tap = 1, depth = p.depth, row = 1 if by_column else p.lda, step = p.lda if by_column else 1, ldb = p.ldb, next_one = p.one, next_two = p.two
+    cdef const Taps *taps = p.taps
+    cdef int64_t tap = 1, depth = p.depth, row = 1 if by_column else p.lda, step = p.lda if by_column else 1, ldb = p.ldb, next_one = p.one, next_two = p.two, ldc
     cdef int upper = (MR + 1) // 2, i, j                # rows that are read from one address: their distances stay in registers
-    if p.taps != NULL:
-        a, depth = a + p.taps.at[0], p.taps.depth[0]
+    if has_taps and taps != NULL:
+        a, depth = a + taps.at[0], taps.depth[0]
     end, half = b + depth * ldb, unknown(a + upper * row)
     for i in range(m):
         for j in range(nv):
             acc[i][j] = zero()
-    if fetch != NOTHING and (p.accumulate or next_two == 0):
-        for i in range(m):
-            for j in range(nv):
-                prefetch_to_write(c + i * p.ldc + j * VL)
     while True:
         if fetch != NOTHING:
             prefetch_soon(one)
@@ -98,50 +95,65 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, Fetch fetch, const Oper
             operand[j] = load(b + j * VL)
         for i in range(m):
             for j in range(nv):
-                acc[i][j] = multiply_add(a[i * row] if i < upper else half[(i - upper) * row], operand[j], acc[i][j])
+                acc[i][j] = multiply_add(a[i * row] if by_column or i < upper else half[(i - upper) * row], operand[j], acc[i][j])
         a += step
         half += step
         b += ldb
         if b == end:
-            if p.taps == NULL or tap == p.taps.count:
+            if not has_taps or taps == NULL or tap == taps.count:
                 break
-            a = begin + p.taps.at[tap]
+            a = begin + taps.at[tap]
             half = unknown(a + upper * row)
-            end += p.taps.depth[tap] * ldb
+            end += taps.depth[tap] * ldb
             tap += 1
-    for i in range(m):
-        for j in range(nv):
-            store(c + i * p.ldc + j * VL, load(c + i * p.ldc + j * VL) + acc[i][j] if p.accumulate else acc[i][j])
+    ldc = p.ldc                                         # read now, not in each store: for all that compilers know, p lies in c
+    if p.accumulate:
+        for i in range(m):
+            for j in range(nv):
+                store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j])
+    else:
+        for i in range(m):
+            for j in range(nv):
+                store(c + i * ldc + j * VL, acc[i][j])
 
 
-cdef inline void gemm_rows(int nv, bint by_column, Fetch fetch, int m, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+cdef inline void gemm_rows(int nv, bint by_column, bint has_taps, Fetch fetch, int m, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """gemm_ukr for any m <= MR."""
     if MR > 6:
-        if m == 14: gemm_ukr(14, nv, by_column, fetch, p, a, b, c, one, two)
-        elif m == 13: gemm_ukr(13, nv, by_column, fetch, p, a, b, c, one, two)
-        elif m == 12: gemm_ukr(12, nv, by_column, fetch, p, a, b, c, one, two)
-        elif m == 11: gemm_ukr(11, nv, by_column, fetch, p, a, b, c, one, two)
-        elif m == 10: gemm_ukr(10, nv, by_column, fetch, p, a, b, c, one, two)
-        elif m == 9: gemm_ukr(9, nv, by_column, fetch, p, a, b, c, one, two)
-        elif m == 8: gemm_ukr(8, nv, by_column, fetch, p, a, b, c, one, two)
-        elif m == 7: gemm_ukr(7, nv, by_column, fetch, p, a, b, c, one, two)
-    if m == 6: gemm_ukr(6, nv, by_column, fetch, p, a, b, c, one, two)
-    elif m == 5: gemm_ukr(5, nv, by_column, fetch, p, a, b, c, one, two)
-    elif m == 4: gemm_ukr(4, nv, by_column, fetch, p, a, b, c, one, two)
-    elif m == 3: gemm_ukr(3, nv, by_column, fetch, p, a, b, c, one, two)
-    elif m == 2: gemm_ukr(2, nv, by_column, fetch, p, a, b, c, one, two)
-    elif m == 1: gemm_ukr(1, nv, by_column, fetch, p, a, b, c, one, two)
+        if m == 14: gemm_ukr(14, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+        elif m == 13: gemm_ukr(13, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+        elif m == 12: gemm_ukr(12, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+        elif m == 11: gemm_ukr(11, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+        elif m == 10: gemm_ukr(10, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+        elif m == 9: gemm_ukr(9, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+        elif m == 8: gemm_ukr(8, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+        elif m == 7: gemm_ukr(7, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+    if m == 6: gemm_ukr(6, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+    elif m == 5: gemm_ukr(5, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+    elif m == 4: gemm_ukr(4, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+    elif m == 3: gemm_ukr(3, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+    elif m == 2: gemm_ukr(2, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
+    elif m == 1: gemm_ukr(1, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
 
 
-cdef inline void gemm_tile(bint by_column, Fetch fetch, int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+cdef inline void gemm_tile(bint by_column, bint has_taps, Fetch fetch, int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """gemm_ukr for any m <= MR and nv <= NV: what a kernel's `tile_t` is. Those are functions of their own, whose loops have all registers to themselves.
 
-    *Assumes:* by_column and fetch are compile-time constants of the caller.
+    *Assumes:* by_column, has_taps and fetch are compile-time constants of the caller.
     """
     if nv == NV:
-        gemm_rows(NV, by_column, fetch, m, p, a, b, c, one, two)
+        gemm_rows(NV, by_column, has_taps, fetch, m, p, a, b, c, one, two)
     else:
-        gemm_rows(1, by_column, fetch, m, p, a, b, c, one, two)
+        gemm_rows(1, by_column, has_taps, fetch, m, p, a, b, c, one, two)
+
+
+cdef inline void fetch_rows(const real *c, int64_t ldc, int64_t rows, bint wide) noexcept nogil:
+    """What a register tile is going to write."""
+    cdef int64_t i
+    for i in range(rows):
+        prefetch_to_write(c + i * ldc)
+        if wide and NR * sizeof(real) > LINE:
+            prefetch_to_write(c + i * ldc + VL)
 
 
 cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint follows, int64_t m, int64_t n, Operands *p, const real *a, const real *b, int64_t panel, real *c, Stream one, Stream two) noexcept nogil:
@@ -168,6 +180,8 @@ cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint
         left, i = n - j * NR, 0
         for t in range(tiles):
             rows = <int> (fewer + (t < more))
+            if p.ahead:
+                fetch_rows(c + i * p.ldc + j * NR, p.ldc, rows, left > VL)
             due += some
             if due >= all_tiles:
                 fetching(rows, NV if left > VL else 1, p, a + i * row, b + j * panel, c + i * p.ldc + j * NR,

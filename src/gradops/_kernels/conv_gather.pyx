@@ -536,7 +536,7 @@ cdef void tap_product(int64_t m, int64_t n, const Taps *taps, const real *a, int
     cdef Operands p = operands(0, taps, lda, NR, ldc, accumulate)
     cdef int64_t j
     for j in range(divide_up(n, NR)):
-        packed_tile(<int> m, NV if n - j * NR > VL else 1, &p, a, filter + j * panel, c + j * NR, NULL, NULL)
+        band_tile(<int> m, NV if n - j * NR > VL else 1, &p, a, filter + j * panel, c + j * NR, NULL, NULL)
 
 
 cdef Stream following(const Stream *rows, int64_t row, int64_t first, bint wanted, const Block *b) noexcept nogil:
@@ -546,17 +546,22 @@ cdef Stream following(const Stream *rows, int64_t row, int64_t first, bint wante
     return stream(rows.at + first * row, rows.tile, rows.step, rows.tiles)
 
 
+cdef void band_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    gemm_tile(False, True, NOTHING, m, nv, p, a, b, c, one, two)
+
+
 cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(False, NOTHING, m, nv, p, a, b, c, one, two)
+    gemm_tile(False, False, NOTHING, m, nv, p, a, b, c, one, two)
 
 
 cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(False, READ_WRITE, m, nv, p, a, b, c, one, two)
+    gemm_tile(False, False, READ_WRITE, m, nv, p, a, b, c, one, two)
 
 
 cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, Stream read, Stream write) noexcept nogil:
     """c (+)= a b, fetching what is needed next or not."""
     cdef Operands p = operands(depth, NULL, lda, ldb, ldc, accumulate)
+    p.ahead = fetches and (accumulate or write.step == 0)
     gemm_block(fetching_tile, packed_tile, False, False, m, n, &p, a, b, panel, c, read, write)
 
 

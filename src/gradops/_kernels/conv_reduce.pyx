@@ -201,19 +201,19 @@ cdef bint in_place(const Reduce *w) noexcept nogil:
 
 
 cdef void column_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(True, NOTHING, m, nv, p, a, b, c, one, two)
+    gemm_tile(True, True, NOTHING, m, nv, p, a, b, c, one, two)
 
 
 cdef void fetching_column_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(True, READS, m, nv, p, a, b, c, one, two)
+    gemm_tile(True, True, READS, m, nv, p, a, b, c, one, two)
 
 
 cdef void row_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(False, NOTHING, m, nv, p, a, b, c, one, two)
+    gemm_tile(False, False, NOTHING, m, nv, p, a, b, c, one, two)
 
 
 cdef void fetching_row_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(False, READS, m, nv, p, a, b, c, one, two)
+    gemm_tile(False, False, READS, m, nv, p, a, b, c, one, two)
 
 
 cdef void multiply(bint by_column, int64_t m, int64_t n, Operands *p, const real *a, const real *b, int64_t panel, real *c, Stream one, Stream two) noexcept nogil:

@@ -178,11 +178,11 @@ cdef void add_dots(const Gather *w, const Patches *p, const Block *b, int64_t ta
 
 
 cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(False, NOTHING, m, nv, p, a, b, c, one, two)
+    gemm_tile(False, False, NOTHING, m, nv, p, a, b, c, one, two)
 
 
 cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(False, READS, m, nv, p, a, b, c, one, two)
+    gemm_tile(False, False, READS, m, nv, p, a, b, c, one, two)
 
 
 cdef void multiply_rows(const Gather *w, const Block *b, int64_t channels, int64_t depth, const real *patch, const real *filter, int64_t row, real *sums, bint accumulate, bint far) noexcept nogil:

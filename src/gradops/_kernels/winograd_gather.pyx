@@ -115,7 +115,7 @@ cdef void pack_filter(const Gather *w, const Block *b, int64_t panel, int64_t c,
 
 
 cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(False, NOTHING, m, nv, p, a, b, c, one, two)
+    gemm_tile(False, False, NOTHING, m, nv, p, a, b, c, one, two)
 
 
 cdef void multiply(const Gather *w, const Tiles *t, const Block *b) noexcept nogil:

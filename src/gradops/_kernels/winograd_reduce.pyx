@@ -96,7 +96,7 @@ cdef void pack_dy(const Reduce *w, const Tiles *t, const Block *b, int64_t first
 
 
 cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(True, NOTHING, m, nv, p, a, b, c, one, two)
+    gemm_tile(True, False, NOTHING, m, nv, p, a, b, c, one, two)
 
 
 cdef bint sum_tiles(const Reduce *w, const Tiles *t, const Block *b, bint accumulate) noexcept nogil:

@@ -76,7 +76,7 @@ BOUNDED = [
 ]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("threads", [1, 8])
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
     ("op", "problem"),

@@ -22,6 +22,8 @@ PROBLEMS = [
     pointwise(n=1, h=11, w=13, c=600, k=48),  # two passes over the channels, the sums of the first in the result
     pointwise(n=1, h=5, w=3, c=21, k=1030),
     pointwise(n=1, h=20, w=17, c=512, k=32),  # rows that crowd a few cache sets
+    pointwise(n=1, h=5, w=6, c=1024, k=40),  # or a single one
+    pointwise(n=1, h=5, w=6, c=40, k=1024),
     pointwise(n=2, h=40, w=41, c=16, k=16),
     pointwise(n=1, h=40, w=41, c=80, k=100),  # long planes; blocks of channels that end within a panel
     pointwise(n=2, h=9, w=15, c=24, k=80, groups=2),

@@ -36,6 +36,12 @@ cdef enum:
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 
 
+cdef extern from "kernels.h" nogil:
+    int64_t cache_ways()
+
+cdef int64_t WAYS = cache_ways()                        # of the first cache: asked once, which takes a virtual machine long
+
+
 cdef struct Gather:
     const Problem *g
     int storage
@@ -570,14 +576,21 @@ cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexc
     return stream(at, size // tiles, divide_up(size, tiles * divide_up(kc, PAIR)), tiles)
 
 
+cdef bint crowded(int64_t distance) noexcept nogil:
+    """Whether a tile's rows, so many bytes apart, are better packed. At multiples of 4 KiB they share a set of the first cache: packed, those of float32 and
+    float64 take 0.75 to 0.8 of the time with its 8 ways (Zen 4), but 1.0 to 1.2 with 12 (Zen 5). Pairs of bfloat16 at multiples of 2 KiB 0.87 to 0.98 (Zen 5)."""
+    if PAIR > 1:
+        return distance % CROWDED == 0
+    return distance % (2 * CROWDED) == 0 and MR > WAYS + WAYS // 2
+
+
 cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:
-    """Patches [pixel][slot] of the pixels at hand, packed if need be. Rows of bfloat16 that crowd a few cache sets, too: packed, they take 0.87 to 0.98 of
-    the time, float32 and float64 1.0 to 1.1 (Zen 5)."""
+    """Patches [pixel][slot] of the pixels at hand, packed if need be."""
     cdef const Problem *g = p.g
     cdef int64_t size = item_size(p.storage)
     cdef Rows rows
     rows.lies, rows.row, rows.panel = NULL, 0, 0
-    rows.in_place = src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and (PAIR == 1 or g.src_x * size % CROWDED)
+    rows.in_place = src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and not crowded(g.src_x * size)
     if rows.in_place:
         rows.at, rows.ld = <const real *> (p.src + (b.first * g.src_x + slot) * size), g.src_x // PAIR
     else:

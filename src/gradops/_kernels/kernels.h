@@ -10,6 +10,7 @@
 #include <string.h>
 #ifdef __linux__
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 #if defined(__F16C__) || defined(__AVX512BF16__)
 #include <immintrin.h>
@@ -52,6 +53,16 @@ typedef lane_index lane_indices_u __attribute__((vector_size(VECTOR_BYTES), alig
 static inline vec load(const real *p) { return *(const vecu *)p; }
 static inline void store(real *p, vec v) { *(vecu *)p = v; }
 static inline vec zero(void) { return (vec){0}; }
+
+/* How many lines of one set the first data cache holds; the 8 that most have, where the system does not say. */
+static inline int64_t cache_ways(void) {
+#ifdef _SC_LEVEL1_DCACHE_ASSOC
+    int64_t ways = sysconf(_SC_LEVEL1_DCACHE_ASSOC);
+    return ways > 0 ? ways : 8;
+#else
+    return 8;
+#endif
+}
 
 /* Hints that the cache line at p, which need not exist, is wanted in the second cache, or is to be written. */
 static inline void prefetch_soon(const void *p) { __builtin_prefetch(p, 0, 2); }

@@ -17,20 +17,20 @@ foreach(copying gcse-after-reload split-loops unswitch-loops)
   list(APPEND GRADOPS_FLAGS $<$<C_COMPILER_ID:GNU>:-fno-${copying}>)
 endforeach()
 
-# Register tiles are unrolled as a whole, beyond what GCC would do by itself: loops that it leaves have their sums in memory.
-set(GRADOPS_TILES --param=max-completely-peeled-insns=2000 --param=max-completely-peel-times=32 --param=max-peel-branches=1000)
-foreach(stem conv_gather conv_reduce gemv_gather winograd_gather winograd_reduce)
-  set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_TILES}>)
+# Register tiles are unrolled as a whole, beyond what GCC would do by itself: loops that it leaves have their sums in memory. What
+# GCC then searches them for, up to half of the time to compile, makes none faster (transforms of Winograd's it does: 5 to 15 %).
+set(GRADOPS_UNROLLED --param=max-completely-peeled-insns=2000 --param=max-completely-peel-times=32 --param=max-peel-branches=1000)
+foreach(search tree-vrp tree-dominator-opts tree-pre split-paths)
+  list(APPEND GRADOPS_UNSEARCHED -fno-${search})
 endforeach()
-
-# What GCC then searches those with many taps for, a quarter of the time to compile, makes none faster (transforms of Winograd's
-# it does: 5 to 15 %; packing: up to 12 %).
-set(GRADOPS_STENCILS ${GRADOPS_TILES})
-foreach(search tree-vrp tree-dominator-opts tree-pre split-paths version-loops-for-strides)
-  list(APPEND GRADOPS_STENCILS -fno-${search})
+foreach(stem gemv_gather winograd_gather winograd_reduce)
+  set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED}>)
+endforeach()
+foreach(stem conv_gather conv_reduce)
+  set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED};${GRADOPS_UNSEARCHED}>)
 endforeach()
 foreach(stem inplace_gather inplace_reduce planes_gather planes_reduce)
-  set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_STENCILS}>)
+  set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED};${GRADOPS_UNSEARCHED};-fno-version-loops-for-strides>)
 endforeach()
 
 macro(gradops_level name)

@@ -121,7 +121,7 @@ cdef void column_tile(int m, int nv, const _gemm.Operands *p, const real *a, con
 
 
 cdef void row_tile(int m, int nv, const _gemm.Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    _gemm.gemm_tile(False, True, _gemm.NOTHING, m, nv, p, a, b, c, one, two)
+    _gemm.gemm_tile(False, False, _gemm.NOTHING, m, nv, p, a, b, c, one, two)
 
 
 def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate):

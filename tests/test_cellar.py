@@ -132,13 +132,13 @@ def halves(storage):
 @cache
 @np.errstate(all="ignore")
 def floats(storage):
-    """Every half, every midpoint of two, their neighbours in float32, any million bit patterns; both signs."""
+    """Every half, every midpoint of two, their neighbours in float32, any 100,000 bit patterns; both signs."""
     steps = np.arange(2**15, dtype=np.uint16).view(dtype_named(storage))
     steps = steps[np.isfinite(steps)].astype(np.float64)
     steps = np.append(steps, 2 * steps[-1] - steps[-2])
     exact = np.concatenate([steps, (steps[1:] + steps[:-1]) / 2, [np.inf]]).astype(np.float32)
     beside = exact.view(np.uint32)[:, None] + np.array([-1, 0, 1]).astype(np.uint32)
-    positive = np.concatenate([beside.ravel(), np.random.default_rng(0).integers(2**31, size=10**6, dtype=np.uint32)])
+    positive = np.concatenate([beside.ravel(), np.random.default_rng(0).integers(2**31, size=10**5, dtype=np.uint32)])
     return np.concatenate([positive, positive | np.uint32(2**31)]).view(np.float32)
 
 

@@ -22,8 +22,8 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _PEAK, _READ, _COPY = 0, 1, 2
 _BLOCK = 8192
-_LEAST_BYTES, _MOST_BYTES = 1 << 26, 1 << 29
-_TURNS = 25
+_LEAST_BYTES, _MOST_BYTES = 1 << 26, 1 << 28
+_TURNS, _SECONDS = 5, 0.15  # both at least
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def real_of(dtype: str) -> str:
 
 
 def measure(dtype: str, threads: int, clock: Callable[[], float] = perf_counter) -> Roof:
-    """Measure the roof of the level in use, in about half a second: the best of many short turns, as other processes can only slow them.
+    """Measure the roof of the level in use, in about a second: the best of many short turns, as other processes can only slow them.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def measure(dtype: str, threads: int, clock: Callable[[], float] = perf_counter)
     threads = _threads.resolve(threads)
     kernel = _dispatch.kernel(f"roof_{real_of(dtype)}")
     count = _array_bytes() // real().itemsize // _BLOCK * _BLOCK
-    src, dst = np.full(count, 0.5, real), np.full(count, 0.5, real)
+    src, dst = np.full(count, 0.5, real), np.empty(count, real)
 
     def rate(what: int, rounds: int) -> tuple[float, float]:
         start = clock()
@@ -98,8 +98,16 @@ def measure(dtype: str, threads: int, clock: Callable[[], float] = perf_counter)
     rounds = 1000
     while rounds < 1 << 30 and rate(_PEAK, rounds)[1] < 0.003:
         rounds *= 2
-    best = [max(rate(what, rounds)[0] for _ in range(_TURNS)) for what in (_PEAK, _READ, _COPY)]
-    return Roof(*best)
+
+    def best(what: int) -> float:
+        rates, seconds = [], 0.0
+        while len(rates) < _TURNS or seconds < _SECONDS:
+            one, took = rate(what, rounds)
+            rates.append(one)
+            seconds += took
+        return max(rates)
+
+    return Roof(best(_PEAK), best(_READ), best(_COPY))
 
 
 def run(kernel: ModuleType, what: int, rounds: int, src: Array, dst: Array, threads: int) -> int:
@@ -111,7 +119,7 @@ def run(kernel: ModuleType, what: int, rounds: int, src: Array, dst: Array, thre
 
 
 def _array_bytes() -> int:
-    """Twice the largest cache, between 64 and 512 MiB."""
+    """Twice the largest cache, between 64 and 256 MiB."""
     sizes = [
         int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
         for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")

@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, VL, NV, NR, MR, LINE, PAIR, clear, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
@@ -66,7 +66,7 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
 
     Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
 
-    *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, and depths are positive.
+    *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, p.taps is NULL unless has_taps, and depths are positive.
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
@@ -139,21 +139,12 @@ cdef inline void gemm_rows(int nv, bint by_column, bint has_taps, Fetch fetch, i
 cdef inline void gemm_tile(bint by_column, bint has_taps, Fetch fetch, int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """gemm_ukr for any m <= MR and nv <= NV: what a kernel's `tile_t` is. Those are functions of their own, whose loops have all registers to themselves.
 
-    *Assumes:* by_column, has_taps and fetch are compile-time constants of the caller.
+    *Assumes:* by_column, has_taps and fetch are compile-time constants of the caller, and p.taps is NULL unless has_taps.
     """
     if nv == NV:
         gemm_rows(NV, by_column, has_taps, fetch, m, p, a, b, c, one, two)
     else:
         gemm_rows(1, by_column, has_taps, fetch, m, p, a, b, c, one, two)
-
-
-cdef inline void fetch_rows(const real *c, int64_t ldc, int64_t rows, bint wide) noexcept nogil:
-    """What a register tile is going to write."""
-    cdef int64_t i
-    for i in range(rows):
-        prefetch_to_write(c + i * ldc)
-        if wide and NR * sizeof(real) > LINE:
-            prefetch_to_write(c + i * ldc + VL)
 
 
 cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint follows, int64_t m, int64_t n, Operands *p, const real *a, const real *b, int64_t panel, real *c, Stream one, Stream two) noexcept nogil:
@@ -165,7 +156,7 @@ cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint
     *Assumes:* by_column and fetch are those of the tile; b holds panels of NR columns, `panel` elements apart, zero beyond n or followed by readable memory; c has
     ldc >= n rounded up to VL.
     """
-    cdef int64_t tiles = (m + MR - 1) // MR, panels = (n + NR - 1) // NR, row = 1 if by_column else p.lda, j, t, i, left
+    cdef int64_t tiles = (m + MR - 1) // MR, panels = (n + NR - 1) // NR, row = 1 if by_column else p.lda, j, t, i, r, left
     cdef int64_t fewer = m // larger(tiles, 1), more = m - tiles * fewer    # rows of a tile; so many have one more
     cdef int64_t later = larger(smaller(one.tiles * PAIR, tiles * panels - two.tiles * PAIR), 0) if follows else 0
     cdef int64_t all_tiles = tiles * panels, fetched = 0, due = 0
@@ -180,8 +171,8 @@ cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint
         left, i = n - j * NR, 0
         for t in range(tiles):
             rows = <int> (fewer + (t < more))
-            if p.ahead:
-                fetch_rows(c + i * p.ldc + j * NR, p.ldc, rows, left > VL)
+            for r in range(rows if p.ahead else 0):
+                fetch_lines(<const char *> (c + (i + r) * p.ldc + j * NR), (NR if left > VL else VL) * sizeof(real), True)
             due += some
             if due >= all_tiles:
                 fetching(rows, NV if left > VL else 1, p, a + i * row, b + j * panel, c + i * p.ldc + j * NR,

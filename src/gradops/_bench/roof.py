@@ -100,7 +100,8 @@ def measure(dtype: str, threads: int, clock: Callable[[], float] = perf_counter)
         rounds *= 2
 
     def best(what: int) -> float:
-        rates, seconds = [], 0.0
+        rates: list[float] = []
+        seconds = 0.0
         while len(rates) < _TURNS or seconds < _SECONDS:
             one, took = rate(what, rounds)
             rates.append(one)

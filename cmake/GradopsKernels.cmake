@@ -12,9 +12,9 @@ set(GRADOPS_LEVELS "")
 # -fno-tree-loop-distribute-patterns: short copies and clears stay loops instead of becoming calls of memcpy and memset.
 set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-tree-loop-distribute-patterns
     -fvisibility=hidden -Wall -Wno-psabi -Wno-unused-function)
-# What GCC copies loops for: a third of the time to compile, and no kernel is faster.
-foreach(copying gcse-after-reload split-loops unswitch-loops)
-  list(APPEND GRADOPS_FLAGS $<$<C_COMPILER_ID:GNU>:-fno-${copying}>)
+# What GCC copies loops for, a third of the time to compile, and what it searches whole functions for, a tenth: no kernel is faster.
+foreach(search gcse gcse-after-reload split-loops tree-slp-vectorize unswitch-loops)
+  list(APPEND GRADOPS_FLAGS $<$<C_COMPILER_ID:GNU>:-fno-${search}>)
 endforeach()
 
 # Register tiles are unrolled as a whole, beyond what GCC would do by itself: loops that it leaves have their sums in memory. What

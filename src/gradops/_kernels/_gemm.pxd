@@ -5,16 +5,19 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, store, zero, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, store, zero, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
     LD = KC + 16                                        # distance of packed rows; not a power of two, so rows spread over the cache sets
+    SOON = 12                                           # steps that a tile fetches its own rows ahead
 
 cdef enum Fetch:                                        # what a product fetches while it computes, a cache line of each stream in each step
     NOTHING = 0
     READS = 1                                           # two streams that are going to be read
     READ_WRITE = 2                                      # one that is going to be read, one that is going to be written
+    ROWS = 4                                            # its own rows of a, by column, into the first cache; alone or with READS:
+    ROWS_READS = 5
 
 
 cdef struct Stream:                                     # memory that is needed next: tile t's step k fetches the line at at + t tile + k step (bytes)
@@ -83,10 +86,13 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
         for j in range(nv):
             acc[i][j] = zero()
     while True:
-        if fetch != NOTHING:
+        if fetch & ROWS:
+            prefetch_now(a + SOON * step)
+            prefetch_now(a + SOON * step + m - 1)
+        if fetch & (READS | READ_WRITE):
             prefetch_soon(one)
             one += next_one
-            if fetch == READS:
+            if fetch & READS:
                 prefetch_soon(two)
             else:
                 prefetch_to_write(two)

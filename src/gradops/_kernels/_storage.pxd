@@ -23,6 +23,7 @@ cdef extern from "kernels.h" nogil:
     void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld)
     void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld)
     void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld)
+    void prefetch_now(const void *p)
     void prefetch_soon(const void *p)
     void prefetch_to_write(const void *p)
     void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)

@@ -182,7 +182,7 @@ def hull(bytes lanes):
     """(src_start, count, taps) of the lane that reaches whatever those of these lanes do, or None."""
     cdef const _problem.Lane *first = <const _problem.Lane *> PyBytes_AS_STRING(lanes)
     cdef _problem.Lane h
-    if not _ring.hull(first, len(lanes) // sizeof(_problem.Lane), &h):
+    if not _problem.hull(first, len(lanes) // sizeof(_problem.Lane), &h):
         return None
     return h.src_start, h.count, h.taps
 

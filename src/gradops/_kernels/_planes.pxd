@@ -7,8 +7,7 @@ copied into a *run*. Where columns are read by a step of two, those of even numb
 to another.
 """
 from libc.stdint cimport int64_t
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, is_far, larger, smaller
-from _ring cimport hull
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, hull, is_far, larger, smaller
 from _scratch cimport padded
 from _storage cimport real, BFLOAT16, FLOAT16, REAL_STORAGE, VL, clear, copy, copy_even, fetch_lines, item_size, lane_mask, widen
 

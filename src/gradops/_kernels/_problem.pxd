@@ -59,6 +59,24 @@ cdef inline int64_t even_parts(int64_t parts, int64_t most, int64_t others, int6
     return parts
 
 
+cdef inline bint hull(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:
+    """A lane whose taps reach whatever those of several lanes do, if these read the same steps; what it reads can be packed for all of them."""
+    cdef int64_t i
+    if count < 2:
+        return False
+    h[0] = lanes[0]
+    h.tap_step = 1
+    for i in range(count):
+        if lanes[i].src_unit != 1 or lanes[i].z_step != 1:
+            return False
+        h.src_start = smaller(h.src_start, lanes[i].src_start)
+        h.count = larger(h.count, lanes[i].count)
+    h.taps = 0
+    for i in range(count):
+        h.taps = larger(h.taps, lanes[i].src_start - h.src_start + (lanes[i].taps - 1) * lanes[i].tap_step + 1)
+    return True
+
+
 cdef enum:
     FEW = 1 << 20                                       # multiply-adds that one thread does sooner than it wakes another: 20 us on Zen 4
 

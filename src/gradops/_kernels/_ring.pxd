@@ -197,24 +197,6 @@ cdef struct Blocking:                                   # how lanes and rows fal
     int64_t ring, line                                  # reals of the ring, and of a strip of packed results or gradients
 
 
-cdef inline bint hull(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:
-    """A lane whose taps reach whatever those of several lanes do, if these read the same steps; what it reads can be packed for all of them."""
-    cdef int64_t i
-    if count < 2:
-        return False
-    h[0] = lanes[0]
-    h.tap_step = 1
-    for i in range(count):
-        if lanes[i].src_unit != 1 or lanes[i].z_step != 1:
-            return False
-        h.src_start = smaller(h.src_start, lanes[i].src_start)
-        h.count = larger(h.count, lanes[i].count)
-    h.taps = 0
-    for i in range(count):
-        h.taps = larger(h.taps, lanes[i].src_start - h.src_start + (lanes[i].taps - 1) * lanes[i].tap_step + 1)
-    return True
-
-
 cdef inline int64_t strip_rows(const Lane *rows, int64_t row_lanes, int64_t row_size) noexcept nogil:
     """Rows of a strip whose ring fits, for packed rows of so many reals; 0 if not even the taps of one pixel do."""
     cdef int64_t most = RING // <int64_t> sizeof(real) // row_size, strip = most, i

@@ -13,8 +13,8 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, place, tap_vectors
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
-from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, hull, is_direct, next_row, ring_height, ring_row, ring_width
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, hull, larger, smaller, part, useful_threads
+from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, exchange, item_size, clear, load, load_once, prefetch_to_write, store, zero, narrow_block, widen_block
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from gradops._dispatch import PARTIAL
 from gradops.testing import LEVELS, forced, runnable
 
 settings.register_profile(
@@ -45,13 +46,23 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
+def at(level):
+    if not runnable(level):
+        pytest.skip(f"this CPU does not run {level}")
+    with forced(level):
+        yield level
+
+
 @pytest.fixture(params=LEVELS)
 def level(request):
     """Every instruction set level that this CPU runs, forced while the test runs."""
-    if not runnable(request.param):
-        pytest.skip(f"this CPU does not run {request.param}")
-    with forced(request.param):
-        yield request.param
+    yield from at(request.param)
+
+
+@pytest.fixture(params=[level for level in LEVELS if level not in PARTIAL])
+def whole_level(request):
+    """The same without those that have `conv` alone, and all other kernels from another level."""
+    yield from at(request.param)
 
 
 @pytest.fixture

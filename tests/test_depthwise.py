@@ -29,7 +29,7 @@ every_case = pytest.mark.parametrize(("op", "problem"), CASES)
 
 
 @every_case
-def test_small_integers_give_exact_results(op, problem, level):
+def test_small_integers_give_exact_results(op, problem, whole_level):
     operands, expected = exact_case(op, problem)
     for dtype in ("float32", "bfloat16"):
         got = op(problem, *(operand.astype(dtype_named(dtype)) for operand in operands), num_threads=2)
@@ -53,7 +53,7 @@ def test_threads_do_not_change_a_bit(op, problem):
 
 
 @every_case
-def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
+def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_the_edge):
     operands = random_normal(op.shapes(problem), np.float32, seed=3)
     moved = [at_the_edge(operand) for operand in operands]
     np.testing.assert_array_equal(op(problem, *moved), op(problem, *operands))

@@ -45,7 +45,7 @@ def nearest(exact, dtype):
 # Known answers
 
 
-def test_documentation_example(level):
+def test_documentation_example(whole_level):
     plan = pooled((1, 1, 5, 1), (0, 1), (0, 2, 4), True, "NHWC")
     means = call(plan, (line([20, 5, 16, 3, 7]),), STORAGE["float64"])
     np.testing.assert_allclose(means.ravel(), [41 / 3, 26 / 3], rtol=1e-15)
@@ -53,7 +53,7 @@ def test_documentation_example(level):
     np.testing.assert_allclose(shares, [41 / 9, 41 / 9, 41 / 9 + 26 / 9, 26 / 9, 26 / 9], rtol=1e-15)
 
 
-def test_means_of_a_pooling_with_known_sequences(level):
+def test_means_of_a_pooling_with_known_sequences(whole_level):
     pooled = gradops.fractional_avg_pool(line([20, 5, 16, 3, 7]), (1, 1, 1.6, 1), deterministic=True, seed=1)
     assert pooled.col_pooling_sequence.tolist() == [0, 1, 3, 5]
     assert pooled.row_pooling_sequence.tolist() == [0, 1]
@@ -72,7 +72,7 @@ def test_result_is_a_named_tuple():
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integer_means_wrap_and_then_divide_towards_zero(dtype, level):
+def test_integer_means_wrap_and_then_divide_towards_zero(dtype, whole_level):
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     for values, mean in [
         ((-3, -4), -3),
@@ -86,7 +86,7 @@ def test_integer_means_wrap_and_then_divide_towards_zero(dtype, level):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integer_gradients_are_cut_off_after_the_sum(dtype, level):
+def test_integer_gradients_are_cut_off_after_the_sum(dtype, whole_level):
     assert grad_of_line(3, [7, 7], [0, 1, 3], overlapping=True, dtype=dtype).tolist() == [3, 7, 3]
     assert grad_of_line(3, [-7, -7], [0, 1, 3], overlapping=True, dtype=dtype).tolist() == [-3, -7, -3]
     dx = gradops.fractional_avg_pool_grad(
@@ -96,7 +96,7 @@ def test_integer_gradients_are_cut_off_after_the_sum(dtype, level):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integer_gradients_out_of_range_saturate(dtype, level):
+def test_integer_gradients_out_of_range_saturate(dtype, whole_level):
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     assert grad_of_line(1, [high, high], [0, 0, 1], overlapping=True, dtype=dtype).item() == high
     assert grad_of_line(1, [low, low], [0, 0, 1], overlapping=True, dtype=dtype).item() == low
@@ -104,7 +104,7 @@ def test_integer_gradients_out_of_range_saturate(dtype, level):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_gradients_are_not_rounded_to_float32_on_the_way(dtype, level):
+def test_gradients_are_not_rounded_to_float32_on_the_way(dtype, whole_level):
     storage = dtype_named(dtype)
     step = float(2 * np.spacing(np.ones((), storage)) if dtype == "float16" else 2.0**-6)
     tie = 1 + step / 4
@@ -116,7 +116,7 @@ def test_gradients_are_not_rounded_to_float32_on_the_way(dtype, level):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("channels", [1, 40])
-def test_shares_are_quotients_rounded_once(dtype, channels, level):
+def test_shares_are_quotients_rounded_once(dtype, channels, whole_level):
     storage, sizes = dtype_named(dtype), np.arange(1, 65)
     exponents = np.random.default_rng(4).integers(*{"float16": (-28, 15)}.get(dtype, (-149, 127)), (1, 1, 64, channels))
     dy = (random_normal([exponents.shape], "float64", seed=3)[0] * 2.0**exponents).astype(storage)
@@ -127,7 +127,7 @@ def test_shares_are_quotients_rounded_once(dtype, channels, level):
     np.testing.assert_array_equal(dx[0, 0, ends[:-1]], expected[0, 0])
 
 
-def test_special_values_stay_in_their_cells(level):
+def test_special_values_stay_in_their_cells(whole_level):
     dx = grad_of_line(6, [np.nan, 1, np.inf], [0, 2, 4, 6])
     np.testing.assert_array_equal(dx, [np.nan, np.nan, 0.5, 0.5, np.inf, np.inf])
     dx = grad_of_line(9, [np.nan, 1, -np.inf], [0, 3, 6, 9], dtype=np.float32)
@@ -161,7 +161,7 @@ def varied(problem, layout, overlapping):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("problem", "layout", "overlapping"), VARIANTS)
-def test_gradient_is_the_float64_sum_rounded_once(problem, layout, overlapping, dtype, level):
+def test_gradient_is_the_float64_sum_rounded_once(problem, layout, overlapping, dtype, whole_level):
     problem, storage = varied(problem, layout, overlapping), dtype_named(dtype)
     (dy,) = random_normal(GRAD.shapes(problem), storage, seed=3)
     exact = GRAD.reference(problem, dy.astype(np.float64))
@@ -172,7 +172,7 @@ def test_gradient_is_the_float64_sum_rounded_once(problem, layout, overlapping, 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("problem", "layout", "overlapping"), VARIANTS)
-def test_means_of_small_integers_are_exact(problem, layout, overlapping, dtype, level):
+def test_means_of_small_integers_are_exact(problem, layout, overlapping, dtype, whole_level):
     problem, storage = varied(problem, layout, overlapping), dtype_named(dtype)
     (x,) = random_integers(POOL.shapes(problem), storage, seed=4)
     results = [POOL(problem, x, num_threads=threads) for threads in (1, 2, 5)]
@@ -184,13 +184,13 @@ def test_means_of_small_integers_are_exact(problem, layout, overlapping, dtype, 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("overlapping", [False, True])
-def test_gradient_is_the_transpose_of_pooling(layout, overlapping, level):
+def test_gradient_is_the_transpose_of_pooling(layout, overlapping, whole_level):
     problem = PoolProblem(n=2, h=13, w=17, c=5, ratio=(1.4, 2.7), overlapping=overlapping, layout=layout)
     (x,), (dy,) = random_normal(POOL.shapes(problem), np.float64, 1), random_normal(GRAD.shapes(problem), np.float64, 2)
     np.testing.assert_allclose(np.vdot(POOL(problem, x), dy), np.vdot(x, GRAD(problem, dy)), rtol=1e-13)
 
 
-def test_gradient_is_the_slope_of_pooling(level):
+def test_gradient_is_the_slope_of_pooling(whole_level):
     problem = PoolProblem(h=4, w=5, c=2, ratio=(1.4, 1.7), overlapping=True)
     (x,), (dy,) = random_normal(POOL.shapes(problem), np.float64, 1), random_normal(GRAD.shapes(problem), np.float64, 2)
     slopes = np.empty_like(x)
@@ -201,7 +201,7 @@ def test_gradient_is_the_slope_of_pooling(level):
     np.testing.assert_allclose(GRAD(problem, dy), slopes, rtol=1e-9, atol=1e-10)
 
 
-def test_every_pixel_gets_its_share(level):
+def test_every_pixel_gets_its_share(whole_level):
     for overlapping, layout, seed in product((False, True), LAYOUTS, range(5)):
         problem = PoolProblem(h=19, w=43, c=3, ratio=(1.6, 3.3), overlapping=overlapping, layout=layout, seed=seed + 1)
         (shape,) = GRAD.shapes(problem)
@@ -227,7 +227,7 @@ def test_every_pixel_gets_its_share(level):
     ],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_cells_are_clipped_and_what_they_leave_out_is_zero(size, sequence, overlapping, expected, dtype, level):
+def test_cells_are_clipped_and_what_they_leave_out_is_zero(size, sequence, overlapping, expected, dtype, whole_level):
     cells = 1 if len(sequence) == 2 else 2
     storage = dtype_named(dtype)
     assert grad_of_line(size, [6] * cells, sequence, overlapping, storage).tolist() == expected
@@ -252,7 +252,7 @@ def crowded(draw):
     )
 
 
-def test_any_number_of_cells_may_share_a_pixel(level):
+def test_any_number_of_cells_may_share_a_pixel(whole_level):
     @given(problem=crowded(), dtype=st.sampled_from(DTYPES), threads=st.integers(1, 3))
     def check(problem, dtype, threads):
         (dy,) = random_integers(GRAD.shapes(problem), dtype_named(dtype), seed=1)

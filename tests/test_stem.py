@@ -72,12 +72,12 @@ def test_there_are_cases_of_all_ops():
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
-def test_small_integers_give_exact_results(op, problem, level):
+def test_small_integers_give_exact_results(op, problem, whole_level):
     check_integers(stem, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
-def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+def test_random_numbers_lie_within_the_rounding_error(op, problem, whole_level):
     check_random(stem, op, problem)
 
 
@@ -87,7 +87,7 @@ def test_threads_do_not_change_a_bit(op, problem):
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
-def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
+def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_the_edge):
     check_edge(stem, op, problem, "float32", at_the_edge)
 
 
@@ -141,7 +141,7 @@ def test_any_shape_of_a_filter(channels, sizes, taps, strides, dilations, paddin
 @pytest.mark.parametrize("op", [*GATHERS, REDUCES], ids=str)
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
-def test_infinities_do_not_spread(op, value, at, level):
+def test_infinities_do_not_spread(op, value, at, whole_level):
     layout = "NCHW" if op is REDUCES else "NHWC"
     problem = Problem(n=1, h=9, w=30, c=3, k=4, r=5, s=5, padding="SAME", layout=layout)
     check_special(stem, op, problem, value, at)

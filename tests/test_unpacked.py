@@ -187,7 +187,7 @@ def test_small_planes_are_turned_where_rows_are_short(op):
 
 
 @every_case
-def test_small_integers_give_exact_results(algorithm, op, problem, level):
+def test_small_integers_give_exact_results(algorithm, op, problem, whole_level):
     operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:
         narrowed = (operand.astype(dtype_named(dtype)) for operand in operands)
@@ -214,7 +214,7 @@ def test_threads_do_not_change_a_bit(algorithm, op, problem, dtype):
 
 @every_case
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_nothing_is_read_beyond_the_last_element(algorithm, op, problem, dtype, level, at_the_edge):
+def test_nothing_is_read_beyond_the_last_element(algorithm, op, problem, dtype, whole_level, at_the_edge):
     operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
     moved = [at_the_edge(operand) for operand in operands]
     np.testing.assert_array_equal(
@@ -231,7 +231,7 @@ def test_nothing_is_read_beyond_the_last_element(algorithm, op, problem, dtype, 
         for problem in problems
     ],
 )
-def test_what_no_product_reaches_is_zero(algorithm, op, problem, level):
+def test_what_no_product_reaches_is_zero(algorithm, op, problem, whole_level):
     assert algorithm in accepting(op, problem)
     for dtype in op.dtypes:
         operands = random_integers(op.shapes(problem), dtype_named(dtype), seed=3)
@@ -245,7 +245,7 @@ def test_what_no_product_reaches_is_zero(algorithm, op, problem, level):
 @pytest.mark.parametrize("taps", range(1, 8))
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("algorithm", "layout"), [("inplace", "NHWC"), ("inplace", "NCHW"), ("planes", "NCHW")])
-def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, level):
+def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, whole_level):
     for width in range(1, 20):
         problem = Problem(
             n=1, h=5, w=width, c=33, m=1, r=taps, s=taps, strides=(stride, stride), padding="SAME", layout=layout
@@ -294,7 +294,7 @@ INFINITE = [
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("element", [0, 17, 323, -1])
-def test_infinities_do_not_spread(algorithm, problem, op, value, at, element, level):
+def test_infinities_do_not_spread(algorithm, problem, op, value, at, element, whole_level):
     """Not to the zeros beside the image, nor to pixels that two tiles compute or one leaves out."""
     operands = random_normal(op.shapes(problem), np.float32, seed=11)
     operands[at].reshape(-1)[element % operands[at].size] = value

@@ -60,7 +60,7 @@ def by_the_scale(expected):
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
-def test_small_integers_give_exact_results(op, problem, level):
+def test_small_integers_give_exact_results(op, problem, whole_level):
     operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:
         got = winograd(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
@@ -69,7 +69,7 @@ def test_small_integers_give_exact_results(op, problem, level):
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
-def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+def test_random_numbers_lie_within_the_rounding_error(op, problem, whole_level):
     for dtype in op.dtypes:
         operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=7)
         expected = by_the_scale(op.expect(problem, *operands))
@@ -87,7 +87,7 @@ def test_threads_do_not_change_a_bit(op, problem):
 @pytest.mark.parametrize("op", DENSE, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-def test_every_channel_count(op, dtype, layout, level):
+def test_every_channel_count(op, dtype, layout, whole_level):
     for channels in (*range(1, 20), 31, 32, 33, 63, 64, 65, 127, 128, 129):
         for c, k in ((channels, 5), (3, channels), (channels, channels)):
             problem = Problem(h=4, w=5, c=c, k=k, padding="SAME", layout=layout)
@@ -116,7 +116,7 @@ def test_any_shape(op, sizes, padding, dilations, layout):
 
 @pytest.mark.parametrize("op", DENSE, ids=str)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
-def test_infinities_and_large_numbers_do_not_spread(op, value, level):
+def test_infinities_and_large_numbers_do_not_spread(op, value, whole_level):
     problem = Problem(n=1, h=9, w=9, c=16, k=17, padding="SAME")
     operands = random_normal(op.shapes(problem), np.float32, seed=11)
     operands[1][tuple(size // 2 for size in operands[1].shape)] = value

@@ -31,6 +31,8 @@ PROBLEMS = [
     Problem(n=5, h=13, w=14, c=32, k=64, groups=4, strides=(2, 2), padding="SAME"),  # phases share a band of images
     Problem(n=1, h=7, w=13, c=148, k=222, groups=37, r=4, strides=(2, 2)),  # groups that several blocks have
     Problem(n=1, h=5, w=290, c=8, k=6, strides=(3, 2), padding="SAME"),
+    Problem(n=3, h=50, w=14, c=8, k=120, strides=(2, 2), dilations=(25, 1), padding="SAME"),  # the longest band
+    Problem(n=3, h=50, w=14, c=8, k=120, strides=(2, 2), dilations=(27, 1), padding="SAME"),  # phases with one each
     Problem(
         n=2, h=14, w=42, c=16, k=170, s=6, strides=(1, 2), dilations=(6, 1), padding="SAME"
     ),  # a band that some passes would have

@@ -113,7 +113,7 @@ def test_any_shape(op, n, image, channels, taps, strides, dilations, padding, la
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("algorithm", ["gemv", "conv"])
-def test_infinities_meet_no_padding(op, value, at, algorithm, whole_level):
+def test_infinities_meet_no_padding(op, value, at, algorithm, level):
     problem = Problem(n=2, h=2, w=2, c=3, k=4, r=3, s=3, padding="SAME")
     operands = random_normal(op.shapes(problem), np.float32, seed=11)
     operands[at].flat[0] = value
@@ -162,7 +162,7 @@ def test_vectors_of_few_slots_do_not(op, filter_format):
 
 @pytest.mark.parametrize("op", GATHERS, ids=str)
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-def test_filters_that_cover_their_input_leave_out_what_lies_outside(op, layout, whole_level):
+def test_filters_that_cover_their_input_leave_out_what_lies_outside(op, layout, level):
     problem = Problem(n=20, h=5, w=6, c=18, k=35, r=5, s=6, layout=layout)
     operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:

@@ -17,7 +17,7 @@ cdef enum Fetch:                                        # what a product fetches
     READS = 1                                           # two streams that are going to be read
     READ_WRITE = 2                                      # one that is going to be read, one that is going to be written
     ROWS = 4                                            # its own rows of a, by column, into the first cache; alone or with READS:
-    ROWS_READS = 5
+    ROWS_READS = ROWS | READS
 
 
 cdef struct Stream:                                     # memory that is needed next: tile t's step k fetches the line at at + t tile + k step (bytes)
@@ -69,7 +69,8 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
 
     Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
 
-    *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, p.taps is NULL unless has_taps, and depths are positive.
+    *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, ROWS are fetched by column only, p.taps is NULL unless has_taps,
+    and depths are positive.
     """
     cdef vec acc[14][2]
     cdef vec operand[2]

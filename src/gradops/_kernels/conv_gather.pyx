@@ -194,26 +194,30 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
 
 
 cdef bint shares_band(Gather *w) noexcept nogil:
-    """Whether lane pairs are phases of as many pixels, but for one more, that read one band, which is then copied once. Groups of 16 and 32 channels, with
-    blocks of several groups, take 0.6 to 0.85 of the time (float32, float64), 0.5 to 0.7 (bfloat16), 128 channels 1.0 (2 threads of a Zen 4)."""
+    """Whether lane pairs are phases that read one band, which is then copied once: that of `row` and `col`. Groups of 16 and 32 channels, with blocks of
+    several groups, take 0.6 to 0.85 of the time (float32, float64), 0.5 to 0.7 (bfloat16), 128 channels 1.0 (2 threads of a Zen 4)."""
     cdef const Problem *g = w.g
+    cdef int64_t taps = phase_taps(row_lanes(g), g.row_lanes, &w.row) * phase_taps(col_lanes(g), g.col_lanes, &w.col), rows
     cdef Patches p
-    cdef int64_t rows, row_taps = 0, col_taps = 0, i
-    if not hull(row_lanes(g), g.row_lanes, &w.row) or not hull(col_lanes(g), g.col_lanes, &w.col):
+    if not 0 < taps * g.src_channels <= KC:
         return False
-    for i in range(g.row_lanes):
-        if row_lanes(g)[i].count < w.row.count - 1:
-            return False
-        row_taps = larger(row_taps, row_lanes(g)[i].taps)
-    for i in range(g.col_lanes):
-        if col_lanes(g)[i].count < w.col.count - 1:
-            return False
-        col_taps = larger(col_taps, col_lanes(g)[i].taps)
     p = patches(g, &w.row, &w.col, w.src, w.storage, 0)
-    if not has_band(&p) or row_taps * col_taps * g.src_channels > KC or not fits_band(&p, PIXELS * LD, w.col.count):
+    if not has_band(&p) or not fits_band(&p, PIXELS * LD, w.col.count):
         return False
     rows = PIXELS // w.col.count + 2 + (PIXELS // (w.row.count * w.col.count) + 2) * (w.row.taps - 1)
     return rows * extent(&w.col, w.col.count, w.col.taps) * g.src_channels // PAIR <= PIXELS * LD
+
+
+cdef int64_t phase_taps(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:
+    """The most taps of a lane, h being the hull of all; 0 if they are no phases of as many pixels, but for one more."""
+    cdef int64_t most = 0, i
+    if not hull(lanes, count, h):
+        return 0
+    for i in range(count):
+        if lanes[i].count < h.count - 1:
+            return 0
+        most = larger(most, lanes[i].taps)
+    return most
 
 
 cdef bint has_turns(const Problem *g) noexcept nogil:

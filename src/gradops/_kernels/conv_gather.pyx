@@ -195,7 +195,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
 
 cdef bint shares_band(Gather *w) noexcept nogil:
     """Whether lane pairs are phases that read one band, which is then copied once: that of `row` and `col`. Groups of 16 and 32 channels, with blocks of
-    several groups, take 0.6 to 0.85 of the time (float32, float64), 0.5 to 0.7 (bfloat16), 128 channels 1.0 (2 threads of a Zen 4)."""
+    several groups, take 0.8 to 1.0 of the time (float32, float64), 0.6 to 0.9 (bfloat16), 128 channels 1.0 (2 threads of a Zen 4)."""
     cdef const Problem *g = w.g
     cdef int64_t taps = phase_taps(row_lanes(g), g.row_lanes, &w.row) * phase_taps(col_lanes(g), g.col_lanes, &w.col), rows
     cdef Patches p

@@ -32,7 +32,7 @@ cdef enum:
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows
-    TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one block has: threads that write side by side wait
+    TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes, side by side: 0.95 of the time
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 

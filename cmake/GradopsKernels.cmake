@@ -25,8 +25,9 @@ set(GRADOPS_UNROLLED --param=max-completely-peeled-insns=2000 --param=max-comple
 foreach(search tree-vrp tree-dominator-opts tree-pre split-paths)
   list(APPEND GRADOPS_UNSEARCHED -fno-${search})
 endforeach()
-foreach(stem gemv_gather winograd_gather winograd_reduce)
-  set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED}>)
+set(GRADOPS_FLAGS_OF_gemv_gather $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED}>)
+foreach(stem winograd_gather winograd_reduce)                 # whose tiles GCC would otherwise copy for each caller
+  set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED};-fno-ipa-cp-clone>)
 endforeach()
 foreach(stem conv_gather conv_reduce)
   set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED};${GRADOPS_UNSEARCHED}>)

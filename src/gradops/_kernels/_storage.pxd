@@ -14,6 +14,7 @@ cdef extern from "kernels.h" nogil:
     void load_wide(int storage, const char *p, vec *v)
     void store_wide(int storage, char *p, const vec *v)
     const real *unknown(const real *p)
+    void *called(void *f)
     void store(real *p, vec v)
     vec zero()
     void lane_mask(int64_t low, int64_t high, real *mask)
@@ -42,6 +43,11 @@ cdef extern from "kernels.h" nogil:
     void widen_float16_even(const uint16_t *src, int64_t n, float *dst)
     void widen_bfloat16_even(const uint16_t *src, int64_t n, float *dst)
     void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst)
+
+
+# Blocks have one body a module: a copy for each caller took a quarter of the time to compile, and was no faster.
+ctypedef void (*widen_t)(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil
+ctypedef void (*narrow_t)(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil
 
 
 cdef enum Storage:                                      # as in gradops._arrays.STORAGE
@@ -184,13 +190,9 @@ cdef inline void narrow_turned(int storage, const real *src, int64_t ld, int64_t
         narrow(storage, turned + i * VL, rows, dst + i * dst_col * item_size(storage))
 
 
-cdef inline void widen_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
-    """dst[r ld + c] = src[r src_row + c src_col]: contiguous rows are copied, contiguous columns transposed in registers."""
+cdef inline void widen_any_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
     cdef int64_t size = item_size(storage), r, c, i, j, height, width
-    if src_col == 1 and cols == VL and storage == REAL_STORAGE:
-        for r in range(rows):
-            store(dst + r * ld, load(<const real *> src + r * src_row))
-    elif src_col == 1:
+    if src_col == 1:
         for r in range(rows):
             widen(storage, src + r * src_row * size, cols, dst + r * ld)
     elif src_row != 1 or rows < 4:
@@ -204,8 +206,17 @@ cdef inline void widen_block(int storage, const char *src, int64_t src_row, int6
                 widen_turned(storage, src + (r + c * src_col) * size, src_col, height, width, dst + r * ld + c, ld)
 
 
-cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
-    """dst[r dst_row + c dst_col] = src[r ld + c], the inverse of widen_block."""
+cdef inline void widen_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
+    """dst[r ld + c] = src[r src_row + c src_col]: contiguous rows are copied, contiguous columns transposed in registers."""
+    cdef int64_t r
+    if src_col == 1 and cols == VL and storage == REAL_STORAGE:
+        for r in range(rows):
+            store(dst + r * ld, load(<const real *> src + r * src_row))
+    else:
+        (<widen_t> called(<void *> widen_any_block))(storage, src, src_row, src_col, rows, cols, dst, ld)
+
+
+cdef inline void narrow_any_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
     cdef int64_t size = item_size(storage), r, c, i, j, height, width
     if dst_col == 1:
         for r in range(rows):
@@ -219,3 +230,8 @@ cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t 
             for j in range(divide_up(cols, VL)):
                 c, width = block_start(j, cols), smaller(cols, VL)
                 narrow_turned(storage, src + r * ld + c, ld, height, width, dst + (r + c * dst_col) * size, dst_col)
+
+
+cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
+    """dst[r dst_row + c dst_col] = src[r ld + c], the inverse of widen_block."""
+    (<narrow_t> called(<void *> narrow_any_block))(storage, src, ld, rows, cols, dst, dst_row, dst_col)

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uintptr_t
 cimport _blocks
 cimport _cells
 cimport _gemm
+cimport _groups
 cimport _inplace
 cimport _partials
 cimport _patches
@@ -24,6 +25,14 @@ cdef char *bytes_of(array) except NULL:
 
 cdef real *reals_of(array) except NULL:
     return <real *> bytes_of(array)
+
+
+def part_ways(rows, int64_t ld, int64_t ways, int64_t wide, vectors):
+    _groups.part_ways(reals_of(rows), ld, ways, wide, reals_of(vectors))
+
+
+def join_ways(vectors, int64_t ways, int64_t wide, rows, int64_t ld):
+    _groups.join_ways(reals_of(vectors), ways, wide, reals_of(rows), ld)
 
 
 def widen(int storage, src, int64_t n, dst):

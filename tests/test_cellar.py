@@ -274,6 +274,20 @@ LINES = [  # count, lanes per multiplier, multipliers, step of a pixel, step of 
 ]
 
 
+@every_real
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_taps_of_groups_are_parted_by_the_distance_of_lanes_and_joined_again(probe, storage, size):
+    lanes, ld, dtype = probe.SIZES["VL"], probe.SIZES["VL"] + 3, real_of(storage)
+    ways, wide = min(size, lanes), max(size // lanes, 1)
+    rows, vectors = integers((wide * ways, ld), dtype), np.zeros((wide, ways, lanes), dtype)
+    distance, lane = np.arange(ways)[:, None], np.arange(lanes)
+    expected = np.stack([rows[u * lanes + lane % ways, lane ^ distance] for u in range(wide)])
+    probe.part_ways(rows, ld, ways, wide, vectors)
+    assert np.array_equal(vectors, expected)
+    with only(lattice(wide * ways, lanes, ld, 1), rows[:, :lanes], dtype, size) as joined:
+        probe.join_ways(vectors, ways, wide, joined, ld)
+
+
 @every_storage
 def test_lines_are_packed_into_vectors_of_lanes(probe, storage):
     size = probe.SIZES["VL"]

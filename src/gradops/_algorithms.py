@@ -266,6 +266,24 @@ images                  float32     float64     channels
 2 of 65x65, dilated     0.51                    2048
 ======================  ==========  ==========  ========
 
+For outputs and gradients of inputs they are taken at multiples of twice that distance, with a stride of 1: one set holds 8 lines or 12, of which a tile
+has 38 of 3x3 taps. Gradient of the input, the same ratio, 2 threads of a Zen 4:
+
+========================  ==========  ==========  ========
+images                    float32     float64     channels
+========================  ==========  ==========  ========
+8 of 7x7                  0.53        0.50        1024
+8 of 14x14                0.41        0.41        1024
+8 of 28x28                0.51                    1024
+8 of 28x28, stride 2      1.31                    1024
+8 of 28x28, 7x7 taps      0.46                    1024
+8 of 14x14                0.45        0.56        2048
+2 of 65x65, dilated by 2  0.81                    1024
+2 of 65x65, dilated       0.78                    2048
+8 of 28x28                0.82                    512
+2 of 65x65, dilated by 2  1.39                    512
+========================  ==========  ==========  ========
+
 Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as long, so `preferred` takes `inplace`.
 """
 
@@ -468,8 +486,11 @@ def algorithms(
         return _first(result, rows, cols, inplace)
     if not inplace:
         return ("depthwise",)
-    crowded = groups * cols.dilation % CROWDED == 0 and cols.out >= LEAST_CROWDED_PIXELS
-    return ("depthwise", "inplace") if result == "filter" and crowded else ("inplace", "depthwise")
+    if result == "filter":
+        crowded = groups * cols.dilation % CROWDED == 0 and cols.out >= LEAST_CROWDED_PIXELS
+    else:
+        crowded = groups * cols.dilation % (2 * CROWDED) == 0 and cols.stride == 1
+    return ("depthwise", "inplace") if crowded else ("inplace", "depthwise")
 
 
 def preferred(accepting: tuple[str, ...], storage: int) -> str:

@@ -10,7 +10,7 @@ the end. A group that is wider than a vector takes several for each vector of ds
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, larger, smaller
-from _storage cimport VL
+from _storage cimport real, VL
 
 cdef enum:
     WIDEST = 16                                         # channels of a group, at most
@@ -41,7 +41,21 @@ cdef inline int64_t tap_vectors(const Problem *g, int64_t vectors) noexcept nogi
     return vectors * group_lanes(g)
 
 
-cdef inline int64_t place(const Problem *g, int64_t group, int64_t from_, int64_t to) noexcept nogil:
-    """Where the filter from one channel of a group to another lies among the vectors of a tap, at the lane of the first."""
-    cdef int64_t size = group_lanes(g), ways = exchanges(g), lane = group * size
-    return (((lane + to) // VL * group_vectors(g) + from_ // VL) * ways + ((from_ ^ to) & (ways - 1))) * VL + (lane + from_) % VL
+cdef inline void part_ways(const real *rows, int64_t ld, int64_t ways, int64_t wide, real *vectors) noexcept nogil:
+    """vectors[u][s][l] = rows[(u VL + l % ways) ld + (l ^ s)]: a tap of one vector of dst lanes, whose rows are the channels of a group of src."""
+    cdef int64_t u, s, l
+    for u in range(wide):
+        for s in range(ways):
+            for l in range(VL):
+                vectors[l] = rows[(u * VL + (l & (ways - 1))) * ld + (l ^ s)]
+            vectors += VL
+
+
+cdef inline void join_ways(const real *vectors, int64_t ways, int64_t wide, real *rows, int64_t ld) noexcept nogil:
+    """The inverse of part_ways."""
+    cdef int64_t u, s, l
+    for u in range(wide):
+        for s in range(ways):
+            for l in range(VL):
+                rows[(u * VL + (l & (ways - 1))) * ld + (l ^ s)] = vectors[l]
+            vectors += VL

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller
 from _scratch cimport padded
-from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, copy, copy_even, interleave, item_size, narrow, prefetch_soon, prefetch_to_write, widen
+from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, copy, copy_even, interleave, item_size, narrow, prefetch_soon, widen
 
 cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
@@ -289,4 +289,4 @@ cdef inline void unstage(const Walk *s, const real *tile, int64_t pixels, char *
             narrow_vectors(BFLOAT16, tile + r * pixels * VL, pixels, at, s.dst_x)
         if s.fetch and begins_line(s, at):
             for q in range(pixels):
-                prefetch_to_write(at + s.dst_ahead + q * s.dst_x)
+                prefetch_soon(at + s.dst_ahead + q * s.dst_x)

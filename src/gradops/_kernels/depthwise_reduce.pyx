@@ -12,7 +12,7 @@ LANES multipliers, or groups that `_groups.pxd` takes, of at most 8; dw is [tap]
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, place, tap_vectors
+from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, join_ways, tap_vectors
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
@@ -299,14 +299,12 @@ cdef void reduce_part(const Reduce *w, Block *b, int64_t lane, int64_t n, int64_
 cdef void store_groups(const Reduce *w, int64_t span, int64_t lane, int64_t lanes, const real *sums, real *group) noexcept nogil:
     """Writes a block of groups from its sums, tap by tap, by way of [channel][lane]."""
     cdef const Problem *g = w.g
-    cdef int64_t size = group_lanes(g), ld = w.k.vectors * VL, tap, v, from_, to
+    cdef int64_t size = group_lanes(g), ways = exchanges(g), wide = group_vectors(g), ld = w.k.vectors * VL, tap, v
     for tap in range(g.filter_rows * g.filter_cols):
-        for v in range(lanes // size):
-            for from_ in range(size):
-                for to in range(size):
-                    group[from_ * ld + v * size + to] = sums[place(g, v, from_, to)]
+        for v in range(w.k.vectors):
+            join_ways(sums, ways, wide, group + v * VL, ld)
+            sums += wide * ways * VL
         store_block(&w.dw, span, group, ld, size, lanes, tap * g.filter_x + lane // size * g.filter_group, g.filter_src, g.filter_dst)
-        sums += tap_vectors(g, w.k.vectors) * VL
 
 
 cdef void reduce_block(const void *work, int64_t index, void *scratch) noexcept nogil:

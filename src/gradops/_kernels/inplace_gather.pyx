@@ -15,7 +15,7 @@ from _entry cimport exported, outcome
 from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, first_channel, held_storage, into_registers, longest_lane, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vector_lanes, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_to_write, store, store_wide, widen_block, zero
+from _storage cimport real, vec, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_soon, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -90,7 +90,7 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
                 acc[q] = zero()
             if fetch:
                 for q in range(pixels):
-                    prefetch_to_write(at + s.dst_ahead + q * s.dst_x)
+                    prefetch_soon(at + s.dst_ahead + q * s.dst_x)
                 fetch_columns(s, src, y, pixels * step)
             taps_inside(s, y, &begin, &end)
             for i in range(begin, end):

@@ -64,7 +64,8 @@ static inline int64_t cache_ways(void) {
 #endif
 }
 
-/* Hints that the cache line at p, which need not exist, is wanted in the first cache, in the second one, or is to be written. */
+/* Hints that the cache line at p, which need not exist, is wanted in the first cache, in the second one, or is to be written in the next moment.
+ * What is written later is wanted in the second one, too: in the first it takes the place of what is read meanwhile. */
 static inline void prefetch_now(const void *p) { __builtin_prefetch(p, 0, 3); }
 static inline void prefetch_soon(const void *p) { __builtin_prefetch(p, 0, 2); }
 static inline void prefetch_to_write(const void *p) { __builtin_prefetch(p, 1, 3); }

@@ -223,7 +223,7 @@ cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, c
     cdef int64_t x, c, n, f, pixel = w.pixel * item_size(w.storage), size = t.channels * item_size(w.storage)
     for x in range(t.width):
         if next != NULL:
-            fetch_lines(next + x * pixel, size, True)
+            fetch_lines(next + x * pixel, size, False)
         n, f = w.near[t.x + x] * t.channels, w.far[t.x + x] * t.channels
         if above == NULL:
             for c in range(t.channels):
@@ -289,7 +289,7 @@ cdef void fetch_row(const Runs *row, const char *dst) noexcept nogil:
     """Fetches a row that is going to be written."""
     cdef int64_t i
     for i in range(row.count):
-        fetch_lines(dst + i * row.step, row.size, True)
+        fetch_lines(dst + i * row.step, row.size, False)
 
 
 cdef void copy_row(const Runs *row, const char *src, char *dst) noexcept nogil:

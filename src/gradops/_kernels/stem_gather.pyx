@@ -195,7 +195,7 @@ cdef void fetch_row(const Gather *w, const char *dst, int64_t pixels) noexcept n
     cdef const Problem *g = w.g
     cdef int64_t size = item_size(w.storage), c
     for c in range(g.dst_channels if g.dst_x == 1 else 1):
-        fetch_lines(dst + c * g.dst_c * size, pixels * g.dst_x * size, True)
+        fetch_lines(dst + c * g.dst_c * size, pixels * g.dst_x * size, False)
 
 
 cdef void gather_rows(const Gather *w, int64_t t, int64_t chunk, const Ring *ring, const real *weights, const char *fetch, char *dst, real *out) noexcept nogil:

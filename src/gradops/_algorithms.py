@@ -267,22 +267,23 @@ images                  float32     float64     channels
 ======================  ==========  ==========  ========
 
 For outputs and gradients of inputs they are taken at multiples of twice that distance, with a stride of 1: one set holds 8 lines or 12, of which a tile
-has 38 of 3x3 taps. Gradient of the input, the same ratio, 2 threads of a Zen 4:
+has 30 of src for 3x3 taps, and 8 of dst if that begins at the same distance from a page. Gradient of the input, the same ratio, 2 threads of a Zen 4,
+float32, the least and the largest for five places of dst (float64 0.4 to 0.6):
 
-========================  ==========  ==========  ========
-images                    float32     float64     channels
-========================  ==========  ==========  ========
-8 of 7x7                  0.53        0.50        1024
-8 of 14x14                0.41        0.41        1024
-8 of 28x28                0.51                    1024
-8 of 28x28, stride 2      1.31                    1024
-8 of 28x28, 7x7 taps      0.46                    1024
-8 of 14x14                0.45        0.56        2048
-2 of 65x65, dilated by 2  0.81                    1024
-2 of 65x65, dilated       0.78                    2048
-8 of 28x28                0.82                    512
-2 of 65x65, dilated by 2  1.39                    512
-========================  ==========  ==========  ========
+========================  ==========  ========
+images                    float32     channels
+========================  ==========  ========
+8 of 7x7                  0.66  1.41  1024
+8 of 14x14                0.47  0.85  1024
+8 of 28x28                0.59  0.92  1024
+8 of 28x28, stride 2      1.31        1024
+8 of 28x28, 7x7 taps      0.46        1024
+8 of 14x14                0.45        2048
+2 of 65x65                0.58  0.93  1024
+2 of 65x65, dilated       0.60  0.79  2048
+8 of 28x28                0.82        512
+2 of 65x65, dilated by 2  1.39        512
+========================  ==========  ========
 
 Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as long, so `preferred` takes `inplace`.
 """
@@ -486,10 +487,10 @@ def algorithms(
         return _first(result, rows, cols, inplace)
     if not inplace:
         return ("depthwise",)
-    if result == "filter":
-        crowded = groups * cols.dilation % CROWDED == 0 and cols.out >= LEAST_CROWDED_PIXELS
-    else:
-        crowded = groups * cols.dilation % (2 * CROWDED) == 0 and cols.stride == 1
+    distance = CROWDED if result == "filter" else 2 * CROWDED
+    crowded = groups * cols.dilation % distance == 0 and cols.out >= LEAST_CROWDED_PIXELS
+    if result != "filter" and cols.stride > 1:
+        crowded = False
     return ("depthwise", "inplace") if crowded else ("inplace", "depthwise")
 
 

@@ -43,19 +43,19 @@ cdef inline int64_t tap_vectors(const Problem *g, int64_t vectors) noexcept nogi
 
 cdef inline void part_ways(const real *rows, int64_t ld, int64_t ways, int64_t wide, real *vectors) noexcept nogil:
     """vectors[u][s][l] = rows[(u VL + l % ways) ld + (l ^ s)]: a tap of one vector of dst lanes, whose rows are the channels of a group of src."""
-    cdef int64_t u, s, l
+    cdef int64_t u, s, lane
     for u in range(wide):
         for s in range(ways):
-            for l in range(VL):
-                vectors[l] = rows[(u * VL + (l & (ways - 1))) * ld + (l ^ s)]
+            for lane in range(VL):
+                vectors[lane] = rows[(u * VL + (lane & (ways - 1))) * ld + (lane ^ s)]
             vectors += VL
 
 
 cdef inline void join_ways(const real *vectors, int64_t ways, int64_t wide, real *rows, int64_t ld) noexcept nogil:
     """The inverse of part_ways."""
-    cdef int64_t u, s, l
+    cdef int64_t u, s, lane
     for u in range(wide):
         for s in range(ways):
-            for l in range(VL):
-                rows[(u * VL + (l & (ways - 1))) * ld + (l ^ s)] = vectors[l]
+            for lane in range(VL):
+                rows[(u * VL + (lane & (ways - 1))) * ld + (lane ^ s)] = vectors[lane]
             vectors += VL

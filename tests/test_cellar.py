@@ -266,14 +266,6 @@ def test_blocks_are_widened_and_narrowed_whatever_their_strides(probe, storage, 
             probe.narrow_block(code, reals, ld, rows, cols, dst, *steps)
 
 
-LINES = [  # count, lanes per multiplier, multipliers, step of a pixel, step of a channel
-    (count, channels, repeat, *steps)
-    for count in (0, 1, 2, 5, 19)
-    for channels, repeat in [(1, 1), (3, 1), (16, 1), (37, 1), (64, 1), (1, 2), (7, 3), (16, 4), (1, 64)]
-    for steps in [(channels, 1), (channels + 3, 1), (1, 23), (3, 60)]
-]
-
-
 @every_real
 @pytest.mark.parametrize("size", [2, 4, 8, 16])
 def test_taps_of_groups_are_parted_by_the_distance_of_lanes_and_joined_again(probe, storage, size):
@@ -286,6 +278,14 @@ def test_taps_of_groups_are_parted_by_the_distance_of_lanes_and_joined_again(pro
     assert np.array_equal(vectors, expected)
     with only(lattice(wide * ways, lanes, ld, 1), rows[:, :lanes], dtype, size) as joined:
         probe.join_ways(vectors, ways, wide, joined, ld)
+
+
+LINES = [  # count, lanes per multiplier, multipliers, step of a pixel, step of a channel
+    (count, channels, repeat, *steps)
+    for count in (0, 1, 2, 5, 19)
+    for channels, repeat in [(1, 1), (3, 1), (16, 1), (37, 1), (64, 1), (1, 2), (7, 3), (16, 4), (1, 64)]
+    for steps in [(channels, 1), (channels + 3, 1), (1, 23), (3, 60)]
+]
 
 
 @every_storage

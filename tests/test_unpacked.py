@@ -145,6 +145,9 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
     assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
     assert accepted(c=CROWDED, w=LEAST_CROWDED_PIXELS) == crowded
     assert accepted(c=CROWDED, w=LEAST_CROWDED_PIXELS - 1) == ("inplace", "depthwise")
+    assert accepted(c=2 * CROWDED) == accepted(c=CROWDED, dilations=(1, 2)) == ("depthwise", "inplace")
+    assert accepted(c=2 * CROWDED, w=LEAST_CROWDED_PIXELS - 1) == ("inplace", "depthwise")
+    assert accepted(c=2 * CROWDED, w=2 * LEAST_CROWDED_PIXELS, s=3, strides=(1, 2)) == crowded
     assert accepted(w=1, r=1, s=1, strides=(2, 1)) == (
         ("inplace", "depthwise") if op.sizes == "input_sizes" else ("depthwise",)
     )

@@ -487,11 +487,7 @@ def algorithms(
         return _first(result, rows, cols, inplace)
     if not inplace:
         return ("depthwise",)
-    distance = CROWDED if result == "filter" else 2 * CROWDED
-    crowded = groups * cols.dilation % distance == 0 and cols.out >= LEAST_CROWDED_PIXELS
-    if result != "filter" and cols.stride > 1:
-        crowded = False
-    return ("depthwise", "inplace") if crowded else ("inplace", "depthwise")
+    return ("depthwise", "inplace") if _crowded(result, cols, groups) else ("inplace", "depthwise")
 
 
 def preferred(accepting: tuple[str, ...], storage: int) -> str:
@@ -637,6 +633,14 @@ def _few(rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
     else:
         few = few or outputs <= FEW_STEM_OUTPUTS
     return few or (per_group <= FEW_STEM_INPUTS and near)
+
+
+def _crowded(result: str, cols: Axis, groups: int) -> bool:
+    """Whether rows, channels last, are packed rather than read where their pixels share few sets of a cache."""
+    distance = groups * cols.dilation
+    if cols.out < LEAST_CROWDED_PIXELS:
+        return False
+    return distance % CROWDED == 0 if result == "filter" else cols.stride == 1 and distance % (2 * CROWDED) == 0
 
 
 def _first(result: str, rows: Axis, cols: Axis, inplace: bool) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import re
 import sys
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before OpenMP is loaded: workers of pytest share the CPUs
@@ -41,9 +42,16 @@ SLOWEST = (
 
 
 def pytest_collection_modifyitems(items):
-    """The files that take longest come first, so that no worker is left with one in the end."""
-    order = {name: place for place, name in enumerate(SLOWEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    """The files that take longest come first, so that no worker is left with one in the end; the levels of a case follow each other."""
+    order, places = {name: place for place, name in enumerate(SLOWEST)}, {}
+    for item in items:
+        places.setdefault(case_of(item), len(places))
+    items.sort(key=lambda item: (order.get(item.path.stem, len(order)), places[case_of(item)]))
+
+
+def case_of(item):
+    """A test and what it is given but for its level: what is kept of the last cases serves all levels."""
+    return re.sub(rf"\b({'|'.join(LEVELS)})\b", "", item.nodeid)
 
 
 def at(level):

@@ -78,10 +78,10 @@ def pool_gradient(problem: PoolProblem, dy: ArrayLike) -> NDArray:
 def _taps(problem: Problem) -> Iterator[tuple[int, int, tuple[slice, ...], tuple[slice, ...]]]:
     """Yield each tap with the part of the input that it reads and the part of the output that it serves."""
     rows, cols = problem.axes
+    across = [_reach(cols, j) for j in range(problem.s)]
     for i in range(problem.r):
-        for j in range(problem.s):
-            row_source, row_target = _reach(rows, i)
-            col_source, col_target = _reach(cols, j)
+        row_source, row_target = _reach(rows, i)
+        for j, (col_source, col_target) in enumerate(across):
             yield i, j, (slice(None), row_source, col_source), (slice(None), row_target, col_target)
 
 

@@ -2,11 +2,13 @@
 """Doors into the cellar: every function hands its arguments to the inline one of the same name. Arrays are passed by address, unchecked."""
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uintptr_t
+cimport _band
 cimport _blocks
 cimport _cells
 cimport _gemm
 cimport _groups
 cimport _inplace
+cimport _lines
 cimport _partials
 cimport _patches
 cimport _problem
@@ -224,6 +226,38 @@ def pack_pixels(bytes problem, int64_t row_lane, int64_t col_lane, int storage, 
 def pack_slots(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
     _patches.pack_slots(&p, first, count, slot, slots, reals_of(dst), ld)
+
+
+def band_lines(bytes problem, int64_t row_lane, int64_t col_lane, src, int storage, int64_t group, int64_t first, int64_t count, int64_t burst):
+    """Where the cache lines of the band of some pixels begin, from src on, taken so many at a time."""
+    cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
+    cdef _band.Band band
+    cdef _lines.Lines lines
+    cdef const char *at
+    _band.place_band(&p, first, count, 0, _patches.slots(&p), &band)
+    lines = _band.band_lines(&p, &band, p.src)
+    found = []
+    while lines.left:
+        left, before = lines.left, _lines.lines_left(&lines)
+        at = _lines.take_lines(&lines, burst)
+        taken = before - _lines.lines_left(&lines)
+        assert taken == min(burst, left)
+        found += [at - bytes_of(src) + i * lines.step for i in range(taken)]
+    return found
+
+
+def taps_inside(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t row, int64_t slot, int64_t slots):
+    """Of the taps of some slots, those whose row lies inside for pixels of a row: how many slots each has, and where the first one's begin."""
+    cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, 0)
+    cdef _band.Band band
+    cdef int64_t[_band.MOST_TAPS] at, depth
+    cdef _gemm.Taps taps, some
+    cdef int64_t begin
+    _band.place_band(&p, row * p.col.count, 1, slot, slots, &band)
+    taps.at, taps.depth = at, depth
+    taps.count = _band.place_taps(&p, &band, slot, slots, at, depth)
+    some = _band.taps_inside(&p, &taps, slot, row, &begin)
+    return begin, [some.depth[i] * _storage.PAIR for i in range(some.count)]
 
 
 def transform_src(src, int64_t line, int64_t pixel, dst, int64_t plane):

@@ -505,6 +505,71 @@ def test_patches_are_packed_by_pixel_and_by_slot(probe, storage, op, name, unpad
                     pack(packed, r, s, STORAGE[storage], image, group, first, count, slot, slots, dst, ld)
 
 
+BANDS = [
+    ("conv2d", "n3h9w8c16k4r3s3_same_nhwc"),
+    ("conv2d", "n2h12w15c64k6r3s3_u2x2_g2_p3.2.1.0_nhwc"),  # groups of two lines
+    ("conv2d", "n2h9w8c20k4r5s3_p9.9.1.1_nhwc"),  # pixels that read nothing
+    ("conv2d", "n2h7w9c12k6r3s2_d2x1_g2_same_nhwc"),
+    ("conv2d_backprop_input", "n2h13w14c8k32r5s5_u2x2_g2_same_nhwc"),
+    ("conv2d_backprop_input", "n2h9w9c8k32r3s3_d2x3_same_nhwc"),  # taps are apart
+]
+every_band = pytest.mark.parametrize(("op", "name"), BANDS, ids=["-".join(row) for row in BANDS])
+
+
+def rows_read(row, taps, u):
+    """The rows of src that taps of a pixel read."""
+    return [row.src_start + row.src_unit * (row.z_step * u + row.tap_step * i) for i in taps]
+
+
+@every_storage
+@every_band
+def test_lines_of_a_band_are_those_of_whole_rows_that_it_copies(probe, storage, op, name):
+    problem = Problem.parse(name)
+    packed, size = planned(op, problem).problem("conv"), dtype_named(storage).itemsize
+    head, row_lanes, col_lanes = unpacked(packed)
+    image, rng = np.zeros(OPS[op].shapes(problem)[op != "conv2d"], dtype_named(storage)), np.random.default_rng(0)
+    for (r, row), (s, col), group in product(enumerate(row_lanes), enumerate(col_lanes), range(head.groups)):
+        taps = range(row.taps)
+        for _ in range(20):
+            first, last = np.sort(rng.integers(head.images * row.count * col.count, size=2))
+            burst = int(rng.integers(1, 9))
+            found = probe.band_lines(
+                packed, r, s, image, STORAGE[storage], group, int(first), int(last + 1 - first), burst
+            )
+            inside = {
+                n * head.src_rows + y
+                for n, u in (divmod(at, row.count) for at in range(first // col.count, last // col.count + 1))
+                for y in range(min(rows_read(row, taps, u)), max(rows_read(row, taps, u)) + 1)
+                if 0 <= y < head.src_rows
+            }
+            rows = np.arange(min(inside), max(inside) + 1) if inside else np.arange(0)
+            pixels = np.add.outer(rows * head.src_cols, np.arange(head.src_cols)).ravel() * head.src_x * size
+            begin, length = group * head.src_channels * size, head.src_channels * size
+            expected = [at + begin + line for line in range(0, length, 64) for at in pixels]
+            apart = row.src_unit > 1 or col.src_unit > 1
+            assert found == ([] if apart else expected), (row, col, group, first, last)
+
+
+@every_storage
+@every_band
+def test_taps_of_rows_outside_are_left_out(probe, storage, op, name):
+    problem = Problem.parse(name)
+    packed = planned(op, problem).problem("conv")
+    head, row_lanes, col_lanes = unpacked(packed)
+    (image,) = random_integers([OPS[op].shapes(problem)[op != "conv2d"]], dtype_named(storage), seed=3)
+    for (r, row), (s, col) in product(enumerate(row_lanes), enumerate(col_lanes)):
+        channels, all_slots = head.src_channels, row.taps * col.taps * head.src_channels
+        for u, (slot, end) in product(range(row.count), [(0, all_slots), (channels, all_slots), (2, all_slots - 2)]):
+            if slot >= end:
+                continue
+            begin, depths = probe.taps_inside(packed, r, s, STORAGE[storage], image, u, slot, end - slot)
+            taps = np.arange(slot, end) // channels
+            inside = [0 <= y < head.src_rows for y in rows_read(row, taps // col.taps, u)]
+            wanted = np.arange(slot, end)[inside] if any(inside) else np.arange(slot, end)
+            assert (begin, sum(depths)) == (wanted[0], len(wanted)), (row, col, u, slot)
+            assert depths == np.unique(wanted // channels, return_counts=True)[1].tolist()
+
+
 RINGS = [
     ("depthwise_conv2d_native", "n2h7w9c20m1r3s3_same_nhwc"),
     ("depthwise_conv2d_native", "n2h7w9c20m1r3s3_same_nchw"),

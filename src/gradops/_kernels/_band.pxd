@@ -5,8 +5,9 @@ Rows of an image follow each other, and images do; each image's begin with what 
 count steps of src: pixel t reads tap i at z_step t + tap_step i. Where bfloat16 are multiplied in pairs, two channels are one number.
 """
 from libc.stdint cimport int64_t
-from _gemm cimport KC
-from _patches cimport Patches, Pixel, pack_line, pack_run, pixel
+from _gemm cimport KC, Taps
+from _lines cimport Lines, lines_of, no_lines
+from _patches cimport Patches, Pixel, pack_line, pack_run, pixel, src_index
 from _problem cimport Problem, Lane, divide_up, larger, smaller
 from _storage cimport real, FLOAT32, PAIR, item_size
 
@@ -114,6 +115,17 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
             dst += size
 
 
+cdef inline Lines band_lines(const Patches *p, const Band *band, const char *src) noexcept nogil:
+    """Those of the rows that are copied of a group at src; none if rows or columns between are left out."""
+    cdef const Problem *g = p.g
+    cdef int64_t size = item_size(p.storage), low = p.row.src_start + lowest(p.row, band.tap_row, band.tap_rows)
+    cdef int64_t first = band.first.n * g.src_rows + larger(low + band.first.u * p.row.z_step, 0)
+    cdef int64_t end = band.last.n * g.src_rows + smaller(low + band.last.u * p.row.z_step + extent(p.row, 1, band.tap_rows), g.src_rows)
+    if p.row.src_unit > 1 or p.col.src_unit > 1 or end <= first:
+        return no_lines()
+    return lines_of(src + first * g.src_y * size, g.src_x * size, (end - first) * g.src_cols, g.src_channels * size)
+
+
 cdef inline int64_t band_index(const Patches *p, const Band *band, const Pixel *at) noexcept nogil:
     """Where a pixel's taps are counted from."""
     cdef int64_t row = (at.u - (band.first.u if at.n == band.first.n else 0)) * p.row.z_step
@@ -137,3 +149,21 @@ cdef inline int64_t place_taps(const Patches *p, const Band *band, int64_t slot,
         at[count], depth[count] = slot_index(p, band, slot), take // PAIR
         slot, count = slot + take, count + 1
     return count
+
+
+cdef inline Taps taps_inside(const Patches *p, const Taps *taps, int64_t slot, int64_t u, int64_t *first) noexcept nogil:
+    """Those of some taps, the first of which has `slot`, whose row of src lies inside for pixels of row u; all of them if none does. Where their slots begin."""
+    cdef int64_t begin = 0, end = p.row.taps, tap = slot // p.g.src_channels, i
+    cdef Taps some
+    while begin < end and not 0 <= src_index(p.row, u, begin) < p.g.src_rows:
+        begin += 1
+    while begin < end and not 0 <= src_index(p.row, u, end - 1) < p.g.src_rows:
+        end -= 1
+    begin, end = larger(begin * p.col.taps - tap, 0), smaller(end * p.col.taps - tap, taps.count)
+    first[0] = slot
+    if begin >= end:
+        return taps[0]
+    some.at, some.depth, some.count = taps.at + begin, taps.depth + begin, end - begin
+    for i in range(begin):
+        first[0] += taps.depth[i] * PAIR
+    return some

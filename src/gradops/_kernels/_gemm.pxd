@@ -18,6 +18,7 @@ cdef enum Fetch:                                        # what a product fetches
     READ_WRITE = 2                                      # one that is going to be read, one that is going to be written
     ROWS = 4                                            # its own rows of a, by column, into the first cache; alone or with READS:
     ROWS_READS = ROWS | READS
+    TAPS = 8                                            # some lines of one stream with each tap, not in each step
 
 
 cdef struct Stream:                                     # memory that is needed next: tile t's step k fetches the line at at + t tile + k step (bytes)
@@ -51,7 +52,7 @@ cdef struct Operands:                                   # what all register tile
     int64_t depth, lda, ldb, ldc
     const Taps *taps
     bint accumulate, ahead                              # ahead: each tile first fetches the c that it is going to write
-    int64_t one, two                                    # bytes from step to step of two streams
+    int64_t one, two                                    # bytes from step to step of two streams; of TAPS, from line to line, and how many lines
 
 
 ctypedef void (*tile_t)(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil
@@ -64,13 +65,21 @@ cdef inline Operands operands(int64_t depth, const Taps *taps, int64_t lda, int6
     return p
 
 
+cdef inline const char *fetch_some(const char *at, int64_t step, int64_t count) noexcept nogil:
+    """Fetches so many lines; returns where the next one lies."""
+    cdef int64_t i
+    for i in range(count):
+        prefetch_soon(at + i * step)
+    return at + count * step
+
+
 cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """c[i, j] (+)= sum_k a[i, k] b[k ldb + j] for i < m, j < nv VL, in m x nv registers; a is [m][lda] or, by column, [depth][lda].
 
     Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
 
-    *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, ROWS are fetched by column only, p.taps is NULL unless has_taps,
-    and depths are positive.
+    *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, ROWS are fetched by column only, TAPS of packed panels,
+    whose ldb is NR; p.taps is NULL unless has_taps, and depths are positive.
     """
     cdef vec acc[14][2]
     cdef vec operand[2]
@@ -78,7 +87,7 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
     cdef const real *end
     cdef const real *half
     cdef const Taps *taps = p.taps
-    cdef int64_t tap = 1, depth = p.depth, row = 1 if by_column else p.lda, step = p.lda if by_column else 1, ldb = p.ldb, next_one = p.one, next_two = p.two, ldc
+    cdef int64_t tap = 1, depth = p.depth, row = 1 if by_column else p.lda, step = p.lda if by_column else 1, ldb = NR if fetch & TAPS else p.ldb, next_one = p.one, next_two = p.two, ldc
     cdef int upper = (MR + 1) // 2, i, j                # rows that are read from one address: their distances stay in registers
     if has_taps and taps != NULL:
         a, depth = a + taps.at[0], taps.depth[0]
@@ -86,6 +95,8 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
     for i in range(m):
         for j in range(nv):
             acc[i][j] = zero()
+    if fetch & TAPS:
+        one = fetch_some(one, next_one, p.two)
     while True:
         if fetch & ROWS:
             prefetch_now(a + SOON * step)
@@ -113,6 +124,8 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
             half = unknown(a + upper * row)
             end += taps.depth[tap] * ldb
             tap += 1
+            if fetch & TAPS:
+                one = fetch_some(one, next_one, p.two)
     ldc = p.ldc                                         # read now, not in each store: for all that compilers know, p lies in c
     if p.accumulate:
         for i in range(m):

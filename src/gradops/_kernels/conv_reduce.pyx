@@ -23,7 +23,8 @@ from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, cle
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time, at most,
     LONG_DEPTH = 1024                                   # unless they are those of planes and few channels are packed
-    SLOTS = 252                                         # of a block, at most
+    SLOTS = 252                                         # of a block, at most, or as many as there is room for the sums of if a band serves them all,
+    BAND_SLOTS = 504                                    # and no more than these: fewer blocks copy the same band
     CHANNELS = 256                                      # of a block, at most
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks
     BLOCKS = 3                                          # of a thread: blocks shrink until there are as many
@@ -31,7 +32,8 @@ cdef enum:
     MIN_SPAN = 1024                                     # pixels of a span, at least
     SHORT_SPAN = 512                                    # the same where there would be fewer blocks than SHORT_BLOCKS, and operands are packed:
     SHORT_BLOCKS = 6                                    # of blocks beside each other, each packs what they share
-    MOST_COPIED = 64                                    # reals of a band for each pixel, at most
+    MOST_CHANNELS = 64                                  # of a band, at most
+    MOST_COPIED = 128                                   # reals of a band for each pixel, at most
     FEW_PLANES = 8                                      # channels of x that are put side by side, at least, unless those of dy are many:
     MANY_PLANES = 80
     WIDEST_RUN = 64                                     # slots that lie side by side in a band, at most, if dy fills less than a vector
@@ -54,6 +56,7 @@ cdef struct Reduce:
     Total dw
     int64_t slots, slot_blocks, panels, channel_blocks  # panels of NR channels
     bint turned                                         # whether blocks are [k][slot]
+    int64_t ldc                                         # distance of their rows
     bint wide                                           # whether they have twice as many channels, whose sums lie where dy would be packed
 
 
@@ -64,7 +67,8 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.slots, w.panels = g.filter_rows * g.filter_cols * g.src_channels, divide_up(g.dst_channels, NR)
     w.turned = whole(g) and is_turned(w)
     w.wide = w.turned and is_wide(w)
-    w.slot_blocks, w.channel_blocks = divide_up(w.slots, SLOTS), divide_up(g.dst_channels, 2 * CHANNELS if w.wide else CHANNELS)
+    w.ldc = distance_of_sums(w)
+    w.slot_blocks, w.channel_blocks = divide_up(w.slots, most_slots(w)), divide_up(g.dst_channels, 2 * CHANNELS if w.wide else CHANNELS)
     w.dw.size = w.slots * g.groups * g.dst_channels
     w.dw.spans = larger(smaller(MIN_BLOCKS // blocks(w), most_spans(w)), 1)
     if w.dw.size * <int64_t> sizeof(real) > LARGE:
@@ -80,9 +84,14 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.slot_blocks = even_parts(w.slot_blocks, w.slots // (2 * MR), spans * g.groups * w.channel_blocks, threads)
 
 
+cdef Patches first_patches(const Reduce *w) noexcept nogil:
+    """Those of the first group and lane pair."""
+    return patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
+
+
 cdef int64_t most_spans(const Reduce *w) noexcept nogil:
     """Short ones take 0.7 to 0.95 of the time of none, of 8 images of 14x14 pixels, channels first; where x lies in rows of pixels, 1.03 (2 threads of a Zen 5)."""
-    cdef Patches p = patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
+    cdef Patches p = first_patches(w)
     cdef int64_t all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols, few = 0 if src_in_rows(&p) else SHORT_BLOCKS // blocks(w)
     return larger(all_pixels // MIN_SPAN, smaller(all_pixels // SHORT_SPAN, few))
 
@@ -95,7 +104,7 @@ cdef int64_t blocks(const Reduce *w) noexcept nogil:
 cdef bint is_turned(const Reduce *w) noexcept nogil:
     """Whether dw is summed as [k][slot]. Channels last: where dy fills so little of its vectors that patches had better be the vectors, unless they are
     read where they lie: of 5x5 taps, 1 to 4 channels take 0.4 of the time, 8 take 0.6, 16 take 0.8 (float32, Zen 5). Channels first: where dy has more columns."""
-    cdef Patches p = patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
+    cdef Patches p = first_patches(w)
     if by_band(&p):
         return False
     if w.g.src_c != 1:
@@ -103,10 +112,22 @@ cdef bint is_turned(const Reduce *w) noexcept nogil:
     return w.g.dst_channels <= VL and w.slots > VL and not src_in_rows(&p)
 
 
+cdef int64_t distance_of_sums(const Reduce *w) noexcept nogil:
+    """From row to row of a block: where a band serves all slots, no more than its channels need, which leaves room for more slots."""
+    cdef Patches p = first_patches(w)
+    return smaller(divide_up(w.g.dst_channels, NR) * NR + 16, LD) if whole(w.g) and by_band(&p) else LD
+
+
+cdef int64_t most_slots(const Reduce *w) noexcept nogil:
+    """Of a block. Groups of 32 channels, 3x3 taps with stride 2, take 0.65 to 0.85 of the time, of 20, 5x5 taps, 0.85 to 0.95, layers without groups 0.95 to
+    1.0 (float32 and float64, Zen 4)."""
+    return smaller(DEPTH * LD // w.ldc, BAND_SLOTS) if w.ldc < LD else SLOTS
+
+
 cdef bint is_wide(const Reduce *w) noexcept nogil:
     """Whether planes of dy are read where they lie. Of half as many blocks beside each other, each packs x: 1x1 layers with strides take 0.9 of the time
     (float32, Zen 5)."""
-    cdef Patches p = patches(w.g, row_lanes(w.g), col_lanes(w.g), w.x, w.storage, 0)
+    cdef Patches p = first_patches(w)
     return planes(w, &p) and in_place(w)
 
 
@@ -390,13 +411,13 @@ cdef bint by_band(const Patches *p) noexcept nogil:
     """Whether slots are read where they lie in a band of x: where rows are not short and less is copied than for patches.
 
     Time of a band over that of patches, 3x3 taps, channels last (float32, 2 threads of a Zen 5): groups of 8 0.69, with stride 2 0.58, groups of 16 0.84
-    and 0.68, of 32 0.88 and 0.98; first layers 0.69 to 1; 5x5 taps, 64 and 96 channels 0.94 and 1.04; 35 channels with stride 3 1.63; 31 to 4 and to 8
+    and 0.68, of 32 0.88 and 0.98 (0.85 to 0.95 on a Zen 4); first layers 0.69 to 1; 5x5 taps, 64 and 96 channels 0.94 and 1.04; 35 channels with stride 3 1.63; 31 to 4 and to 8
     1.65 and 1.33, to 16 0.89, but 16 to 1 and to 4 0.85. Channels first, those of x are put side by side, and pixels of dy turned, as they are for
     patches if there are more slots than channels of dy: groups of 16 0.67, with stride 2 0.55; 19 to 23, 4x4 taps 0.75; 64 to 64, 5x5 taps 0.9;
     alexnet's first layer 0.87, but resnet's 1.02, inception's 1.57; 3 to 128 1.04 to 1.55.
     """
     cdef int64_t columns = smaller(p.col.count, DEPTH), rows
-    if PAIR > 1 or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_COPIED:
+    if PAIR > 1 or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_CHANNELS:
         return False
     if p.g.dst_channels < VL and band_run(p) > WIDEST_RUN:
         return False
@@ -498,8 +519,8 @@ cdef void multiply_band(const Reduce *w, const Patches *p, const Panel *b, const
         one = piece_of(&next, piece, c)
         if both:
             two = piece_of(&next, piece + 1, c)
-        multiply_run(take, columns, depth, rows, b.patch + slot_index(p, band, slot), p.col.z_step * band.pixel, dy.at + panel * dy.panel, dy.ld, c, accumulate, one, two)
-        slot, piece, c = slot + take, piece + 1 + both, c + take * LD
+        multiply_run(take, columns, depth, rows, b.patch + slot_index(p, band, slot), p.col.z_step * band.pixel, dy.at + panel * dy.panel, dy.ld, c, w.ldc, accumulate, one, two)
+        slot, piece, c = slot + take, piece + 1 + both, c + take * w.ldc
 
 
 cdef inline Stream piece_of(const Pieces *pieces, int64_t piece, const real *c) noexcept nogil:
@@ -509,14 +530,14 @@ cdef inline Stream piece_of(const Pieces *pieces, int64_t piece, const real *c) 
     return stream(c, 0, 0, 1)
 
 
-cdef void multiply_run(int64_t m, int64_t n, int64_t depth, const Taps *rows, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
+cdef void multiply_run(int64_t m, int64_t n, int64_t depth, const Taps *rows, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate, Stream one, Stream two) noexcept nogil:
     """c (+)= band' dy for slots that lie side by side. The first tile fetches what is needed next: narrow ones are bound by their loads."""
-    cdef Operands p = operands(depth, rows, lda, ldb, LD, accumulate)
+    cdef Operands p = operands(depth, rows, lda, ldb, ldc, accumulate)
     cdef int64_t count = divide_up(m, divide_up(m, MR)) if one.step else 0
     if count:
         multiply(True, count, n, &p, a, b, NR, c, one, two)
     if count < m:
-        gemm_packed(column_tile, True, m - count, n, &p, a + count, b, NR, c + count * LD)
+        gemm_packed(column_tile, True, m - count, n, &p, a + count, b, NR, c + count * ldc)
 
 
 cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:
@@ -563,7 +584,7 @@ cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
     if w.turned:
         store_block(&w.dw, b.span, b.c, LD, b.channels, b.slots, at, g.filter_dst, g.filter_src)
     else:
-        store_block(&w.dw, b.span, b.c, LD, b.slots, b.channels, at, g.filter_src, g.filter_dst)
+        store_block(&w.dw, b.span, b.c, w.ldc, b.slots, b.channels, at, g.filter_src, g.filter_dst)
 
 
 cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nogil:

@@ -44,11 +44,17 @@ PROBLEMS = [
 LONGEST = Problem(
     n=30, h=61, w=8, c=16, k=17, dilations=(30, 1)
 )  # an image for each row of pixels: all that a band may be
-PLANES = [replace(problem, layout="NCHW") for problem in PROBLEMS]
+PLANES = [
+    *(replace(problem, layout="NCHW") for problem in PROBLEMS),
+    Problem(n=3, h=15, w=13, c=32, k=48, r=4, s=4, strides=(2, 2), padding="SAME", layout="NCHW"),  # phases in turns
+    Problem(n=1, h=6, w=290, c=16, k=32, strides=(1, 2), padding="SAME", layout="NCHW"),  # parts of rows of phases
+    Problem(n=2, h=11, w=9, c=64, k=32, r=5, s=5, padding="SAME", layout="NCHW"),  # passes whose sums meet
+    Problem(n=1, h=3, w=150, c=16, k=17, r=2, s=3, padding="SAME", layout="NCHW"),  # rows longer than a block
+]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")
     for op in DENSE
-    for problem in (*PROBLEMS, *([LONGEST, *PLANES] if op.result == "filter" else []))
+    for problem in (*PROBLEMS, *PLANES, *([LONGEST] if op.result == "filter" else []))
 ]
 
 conv = running("conv")
@@ -75,20 +81,24 @@ def test_nothing_beyond_the_operands_is_read(op, problem, dtype, level, at_the_e
     check_edge(conv, op, problem, dtype, at_the_edge)
 
 
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("step", [1 << 16, 1 << 30, (1 << 31) - 2])
-def test_a_band_may_be_longer_than_any_memory(step):
+def test_a_band_may_be_longer_than_any_memory(step, layout):
     before = LONGEST_COUNTED_AXIS  # so many columns that all taps are kept, inside or not
-    shape, sides = (1, 2, 7, 8), (0, 0, 10 * step, 10 * step, before * step, before * step, 0, 0)
-    x, w, dy = random_integers([shape, (3, 3, 8, 8), (1, 18, 2 * before - 1, 8)], np.float32, seed=1)
+    sides = (0, 0, 10 * step, 10 * step, before * step, before * step, 0, 0)
+    x, w, dy = random_integers([(1, 2, 7, 8), (3, 3, 8, 8), (1, 18, 2 * before - 1, 8)], np.float32, seed=1)
     options = {"strides": step, "padding": "EXPLICIT", "explicit_paddings": sides, "dilations": step + 1}
     expected, dx, dw = np.zeros_like(dy), np.zeros_like(x), np.zeros_like(w)
     for i, j in np.ndindex(2, 3):  # the only pixel that tap (i, j) meets
         expected[0, 10 - i, before - j] = x[0, i, j] @ w[i, j]
         dx[0, i, j] = dy[0, 10 - i, before - j] @ w[i, j].T
         dw[i, j] = np.outer(x[0, i, j], dy[0, 10 - i, before - j])
+    if layout == "NCHW":
+        x, dy, expected, dx = (np.ascontiguousarray(array.transpose(0, 3, 1, 2)) for array in (x, dy, expected, dx))
+        options |= {"data_format": layout, "explicit_paddings": sides[:2] + sides[6:] + sides[2:6]}
     with forced(algorithm="conv"):
         np.testing.assert_array_equal(gradops.conv2d(x, w, **options), expected)
-        np.testing.assert_array_equal(gradops.conv2d_backprop_input(shape, w, dy, **options), dx)
+        np.testing.assert_array_equal(gradops.conv2d_backprop_input(x.shape, w, dy, **options), dx)
         np.testing.assert_array_equal(gradops.conv2d_backprop_filter(x, w.shape, dy, **options), dw)
     assert expected.any() and dx.any() and dw.any()
 
@@ -105,6 +115,7 @@ def test_a_band_may_be_longer_than_any_memory(step):
         s=st.integers(1, 4),
         strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
         padding=st.just("SAME"),
+        layout=st.sampled_from(["NHWC", "NCHW"]),
     )
 )
 def test_random_shapes_are_exact(problem):

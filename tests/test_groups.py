@@ -6,7 +6,7 @@ from checks import check_edge, check_integers, check_random, check_special, chec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGES
+from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGES, WHOLE_GROUP
 from gradops.testing import (
     OPS,
     Problem,
@@ -114,3 +114,15 @@ def test_it_is_taken_where_it_was_measured_to_win(op, layout, stride):
         assert ("depthwise" in order(channels, channels)) == (channels in EXCHANGED_CHANNELS[op.result])
         assert "depthwise" not in order(channels, channels + 1)
         assert (order(channels, channels, r=1, s=1)[0] == "depthwise") == (taken and layout == "NHWC")
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize(("stride", "filters"), [(1, "conv"), (2, "depthwise")])
+def test_groups_of_a_vector_of_float64_are_products(layout, stride, filters, capfd, monkeypatch):
+    monkeypatch.setattr("gradops._call._VERBOSE", True)
+    sizes = {"n": 1, "h": 12, "w": 12, "padding": "SAME", "strides": (stride, stride), "layout": layout}
+    problem = Problem(c=3 * WHOLE_GROUP, k=3 * WHOLE_GROUP, groups=3, **sizes)
+    for op in DENSE:
+        op(problem, *random_integers(op.shapes(problem), np.float64, seed=1))
+        line = capfd.readouterr().err
+        assert f" {filters}_" in line if op.result == "filter" else " depthwise_" not in line, (op, line)

@@ -14,6 +14,7 @@ from gradops._algorithms import (
     LEAST_CUT_PLANE,
     LEAST_DILATED,
     LEAST_DILATED_PLANE,
+    MOST_BANDED,
     MOST_NARROW,
     MOST_SUMMED,
     PAIRED_CHANNELS,
@@ -164,13 +165,20 @@ def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channe
     ],
     ids=str,
 )
-def test_channels_that_come_last_and_fill_one_vector_take_the_gemm(channels, chosen):
+def test_channels_that_fill_one_vector_take_the_gemm(channels, chosen):
     problem = Problem(n=2, h=9, w=9, c=channels[0], k=channels[1], padding="SAME")
     taken = {op.result: accepting(op, problem)[0] for op in DENSE}
     assert taken == dict(zip(("output", "input", "filter"), chosen, strict=True))
     planes = {op.result: accepting(op, replace(problem, layout="NCHW"))[0] for op in DENSE}
     few = "conv" if max(channels) <= MOST_NARROW else "winograd"
-    assert planes == {"output": "winograd", "input": "winograd", "filter": few}
+    assert planes == {"output": taken["output"], "input": taken["input"], "filter": few}
+
+
+@pytest.mark.parametrize(("layout", "chosen"), [("NHWC", "conv"), ("NCHW", "winograd")])
+def test_planes_of_many_channels_do_not_become_a_band(layout, chosen):
+    problem = Problem(n=2, h=9, w=9, c=MOST_BANDED + 1, k=MOST_NARROW, padding="SAME", layout=layout)
+    assert accepting(OPS["conv2d"], problem)[0] == chosen
+    assert accepting(OPS["conv2d"], replace(problem, c=MOST_BANDED))[0] == "conv"
 
 
 @pytest.mark.parametrize(

@@ -67,10 +67,11 @@ channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
 
 PAIRED_CHANNELS = {
     "NHWC": {"output": range(0), "input": range(0), "filter": range(0)},
-    "NCHW": {"output": range(17, 96), "input": range(17, 96), "filter": range(17, 1 << 62)},
+    "NCHW": {"output": range(65, 96), "input": range(65, 96), "filter": range(17, 1 << 62)},
 }
 """The same by the layout and the result, where `conv` multiplies two bfloat16 at once, which `winograd` widens: it has fewer instructions. Channels
-that come last lie in pairs already, and are copied as such before pixels are paired; those that come first are widened to be paired.
+that come last lie in pairs already, and are copied as such before pixels are paired; those that come first are widened to be paired. Up to 64 of
+them become a band in `conv`, later than measured here: its outputs take 1.0 to 0.65 of the time of `winograd` then (24 to 64 channels, Zen 4).
 
 Time of `conv` over that of `winograd`, bfloat16, 8 images, 2 threads of a Zen 5 (the forward op, the gradients of input and filter):
 
@@ -112,9 +113,9 @@ images          channels  dilation  time
 ==============  ========  ========  ==========
 """
 
-MOST_NARROW, MOST_SUMMED = 16, 8
-"""Channels of outputs and of gradients of inputs, or that are summed for them, up to which `conv` is taken, channels last: its tiles need one vector, and
-taps read rows that are copied once. For the gradient of a filter the first bounds both of its channels, in either layout; channels last the second bounds
+MOST_NARROW, MOST_SUMMED, MOST_BANDED = 16, 8, 64
+"""Channels of outputs and of gradients of inputs, or that are summed for them, up to which `conv` is taken: its tiles need one vector, and taps read rows
+that are copied once. Channels first, those are no more than the third, of which 16 and 32 to 8 and 16 gain 1.1 to 1.7, 96 to 16 0.87 (Zen 4). For the gradient of a filter the first bounds both of its channels, in either layout; channels last the second bounds
 its inputs, whatever its outputs. In float64, of which a vector holds half as many, half of the first counts, and nothing bounds inputs alone.
 
 Time of `conv` over that of `winograd`, 8 images of 56x56 and of 14x14, 2 threads of a Zen 5; gradients of inputs with as many sums as the forward op:
@@ -343,27 +344,32 @@ EXCHANGED_CHANNELS = {"output": (2, 4, 8, 16), "input": (2, 4, 8, 16), "filter":
 
 EXCHANGES: dict[str, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "NHWC": {"output": ((2, 4, 8), (2, 4, 8)), "input": ((2, 4, 8), (2, 4, 8)), "filter": ((2, 4, 8), (2, 4, 8))},
-    "NCHW": {"output": ((16,), (4, 8, 16)), "input": ((16,), (4, 16)), "filter": ((8,), (4, 8))},
+    "NCHW": {"output": ((2, 4, 8), (2, 4, 8)), "input": ((2, 4, 8), (2, 4, 8)), "filter": ((8,), (2, 4, 8))},
 }
 """Those that it is taken for, by the layout and the result, with a stride of 1 and with others; channels first, not for one tap.
 
 Time of what is taken otherwise over that of `depthwise`, 3x3 taps, 8 images of 56x56 (2 and 4 channels), 28x28 (8) and 14x14 (16), with stride 2 twice as
-high and wide where there are more than 4, 2 threads of a Zen 5, of outputs, gradients of inputs and of filters:
+high and wide where there are more than 4, of outputs, gradients of inputs and of filters; 2 threads of a Zen 5 (channels last) and of a Zen 4 (first):
 
 ==========  ======  ==============  ==============  ==============  ==============
 channels    stride  float32, NHWC   bfloat16, NHWC  float32, NCHW   bfloat16, NCHW
 ==========  ======  ==============  ==============  ==============  ==============
-2           1       19   39   16    13   12   22    1.3  1.2  0.9   0.9  0.9  0.8
-4           1       9.8  17   7.2   9.2  6.5  9.1   0.9  0.9  0.9   0.8  0.8  0.8
-4           2       12   45   6.1   8.2  23   4.4   3.0  1.2  1.8   1.7  1.2  1.2
-8           1       3.5  8.0  3.6   8.8  8.8  10    1.0  1.0  1.4   1.1  1.1  1.2
-8           2       2.9  13   3.4   1.8  18   6.8   1.7  0.9  1.6   0.9  1.0  1.2
-16          1       0.7  0.8        0.5  0.5        1.4  1.3        3.9  3.8
-16          2       0.7  0.9        0.5  0.6        1.4  1.4        1.3  4.0
+2           1       19   39   16    13   12   22    3.0  3.1  1.1   2.4  2.3  0.9
+2           2                                       3.2  3.1  1.7   1.9  2.0  1.2
+4           1       9.8  17   7.2   9.2  6.5  9.1   1.9  1.9  0.9   1.6  1.6  0.8
+4           2       12   45   6.1   8.2  23   4.4   2.2  2.6  1.3   1.4  1.5  0.9
+8           1       3.5  8.0  3.6   8.8  8.8  10    1.7  1.8  1.0   1.4  1.3  1.0
+8           2       2.9  13   3.4   1.8  18   6.8   1.9  1.5  1.3   0.9  1.1  1.0
+16          1       0.7  0.8        0.5  0.5        0.7  0.7        0.5  0.5
+16          2       0.7  0.9        0.5  0.6        0.7  0.7        0.8  0.9
 ==========  ======  ==============  ==============  ==============  ==============
 
-One tap: channels last 1.6 to 12, channels first 0.4 to 1.2. In float64 0.4 to 1.0 times as large.
+One tap: channels last 1.6 to 12, channels first 0.3 to 0.6. In float64 0.4 to 1.0 times as large, so of 8 channels, a vector, 0.7 to 0.95, of filters with
+strides 1.1.
 """
+
+WHOLE_GROUP = 8
+"""Of float64, for which it is not taken, but for filters with strides."""
 
 LEAST_STEM_COLUMNS = dict.fromkeys(range(1, 8), 4) | {8: 12}
 """Pixels of a row from which on `stem` fills enough of its vectors, by the channels of a result.
@@ -476,7 +482,7 @@ def algorithms(
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
         others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired, doubles)
-        others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, others)
+        others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, doubles, others)
         if result == "filter":
             return others
         return _few_pixels(sharing, by_slots, outputs if result == "input" else per_group, others)
@@ -532,7 +538,7 @@ def _narrow(result: str, per_group: int, outputs: int, data_format: str, doubles
     if result == "filter":
         return max(per_group, outputs) <= narrow or (last and per_group <= MOST_SUMMED and not doubles)
     channels, summed = (per_group, outputs) if result == "input" else (outputs, per_group)
-    return last and (channels <= narrow or summed <= MOST_SUMMED)
+    return summed <= MOST_SUMMED or (channels <= narrow and (last or summed <= MOST_BANDED))
 
 
 def _few_dilated(result: str, per_group: int, outputs: int, data_format: str, paired: bool) -> bool:
@@ -563,13 +569,17 @@ def _exchanged(
     groups: int,
     channels: tuple[int, int],
     data_format: str,
+    doubles: bool,
     others: tuple[str, ...],
 ) -> tuple[str, ...]:
     """`others`, with `depthwise` in its place if it accepts groups of so many inputs and outputs."""
     inputs, outputs = channels
     if groups == 1 or inputs != outputs or outputs not in EXCHANGED_CHANNELS[result]:
         return others
-    taken = outputs in EXCHANGES[data_format][result][max(rows.stride, cols.stride) > 1]
+    strided = max(rows.stride, cols.stride) > 1
+    taken = outputs in EXCHANGES[data_format][result][strided]
+    if doubles and outputs == WHOLE_GROUP and not (result == "filter" and strided):
+        taken = False
     if data_format == "NCHW" and rows.taps == cols.taps == 1:
         taken = False
     return ("depthwise", *others) if taken else (*others, "depthwise")

@@ -9,7 +9,7 @@ from _gemm cimport KC, Taps
 from _lines cimport Lines, lines_of, no_lines
 from _patches cimport Patches, Pixel, pack_line, pack_run, pixel, src_index
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, FLOAT32, PAIR, item_size
+from _storage cimport real, FLOAT32, PAIR, item_size, pair_columns
 
 cdef enum:
     LEAST_CHANNELS = 4                                  # with fewer, taps that lie side by side are copied together sooner
@@ -28,7 +28,7 @@ cdef struct Band:
 cdef inline bint has_band(const Patches *p) noexcept nogil:
     """Whether several taps read channels that come last, not too few and not too many of them, for rows that are not too short."""
     cdef int64_t channels = p.g.src_channels
-    return p.g.src_c == 1 and p.col.count >= LEAST_COLUMNS and p.row.taps * p.col.taps > 1 and LEAST_CHANNELS <= channels <= MOST_CHANNELS and channels % PAIR == 0
+    return p.col.count >= LEAST_COLUMNS and p.row.taps * p.col.taps > 1 and LEAST_CHANNELS <= channels <= MOST_CHANNELS and channels % PAIR == 0
 
 
 cdef inline int64_t lowest(const Lane *lane, int64_t tap, int64_t taps) noexcept nogil:
@@ -95,23 +95,28 @@ cdef inline bint within(const Patches *p, const Band *band, int64_t most) noexce
 
 
 cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexcept nogil:
-    """Copies all rows, each of them at once if its pixels lie side by side. Pairs are copied as if they were float32."""
+    """Copies all rows, each of them at once if its pixels lie side by side. Pairs that lie as such are copied as if they were float32; those of planes are
+    widened first, which takes twice the room of the last row."""
     cdef Problem g = p.g[0]
-    cdef int64_t n, u, i, y, x = p.col.src_start + p.col.src_unit * band.left, size = band.width * band.pixel
+    cdef int64_t n, u, i, y, x = p.col.src_start + p.col.src_unit * band.left, size = band.width * band.pixel, channels = band.pixel
     cdef int storage = p.storage
-    cdef bint at_once = PAIR == 1 and p.col.src_unit == 1 and g.src_x == band.pixel
+    cdef bint last = g.src_c == 1, at_once = PAIR == 1 and p.col.src_unit == 1 and last and g.src_x == channels
     cdef const char *image
-    if PAIR > 1:
+    if PAIR > 1 and last:
         g.src_n, g.src_y, g.src_x, storage = g.src_n // 2, g.src_y // 2, g.src_x // 2, FLOAT32
+    elif PAIR > 1:
+        channels = g.src_channels
     for n in range(band.first.n, band.last.n + 1):
         u = (band.first.u if n == band.first.n else 0) * p.row.z_step + lowest(p.row, band.tap_row, band.tap_rows)
         image = p.src + n * g.src_n * item_size(storage)
         for i in range(image_rows(p, band, n)):
             y = p.row.src_start + p.row.src_unit * (u + i)
             if at_once and 0 <= y < g.src_rows:
-                pack_run(p, image + y * g.src_y * item_size(storage), x * band.pixel, size, g.src_cols * band.pixel, dst)
+                pack_run(p, image + y * g.src_y * item_size(storage), x * channels, size, g.src_cols * channels, dst)
             else:
-                pack_line(&g, storage, image, y, x, p.col.src_unit, band.width, band.pixel, False, dst, band.pixel)
+                pack_line(&g, storage, image, y, x, p.col.src_unit, band.width, channels, False, dst, channels)
+            if PAIR > 1 and not last:
+                pair_columns(dst, 1, band.width * channels, 0)
             dst += size
 
 
@@ -121,7 +126,7 @@ cdef inline Lines band_lines(const Patches *p, const Band *band, const char *src
     cdef int64_t size = item_size(p.storage), low = p.row.src_start + lowest(p.row, band.tap_row, band.tap_rows)
     cdef int64_t first = band.first.n * g.src_rows + larger(low + band.first.u * p.row.z_step, 0)
     cdef int64_t end = band.last.n * g.src_rows + smaller(low + band.last.u * p.row.z_step + extent(p.row, 1, band.tap_rows), g.src_rows)
-    if p.row.src_unit > 1 or p.col.src_unit > 1 or end <= first:
+    if g.src_c != 1 or p.row.src_unit > 1 or p.col.src_unit > 1 or end <= first:
         return no_lines()
     return lines_of(src + first * g.src_y * size, g.src_x * size, (end - first) * g.src_cols, g.src_channels * size)
 

@@ -4,7 +4,7 @@
 In parallel: blocks of (lane pair, groups, pixels, channels j), of two pairs where their columns take turns and of all where they read one band; each
 is summed by one thread in the order of the slots.
 Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
-channels of dst, *channel rows* (a = filter, b = patches) over its pixels.
+channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -25,6 +25,10 @@ cdef enum:
     CHANNELS = 1024                                     # of a block, at most; in pixel rows twice that where their packed filter stays small
     FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 2 MiB of float32
     NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
+    MOST_BANDED = 64                                    # channels of planes that are copied into a band, at most
+    LONG_ROW = 64                                       # pixels of a row of so few channels that it is not
+    MOST_PHASES = 4                                     # phases whose results are put in order before planes of them are written, at most,
+    MOST_IMAGE = 128                                    # and channels of them
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
     LAST_CACHE = 24 << 20                               # bytes of images that a last cache is likely to hold
@@ -174,9 +178,10 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
 cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
-    w.channel_rows = w.g.dst_c != 1 or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
+    w.shared = pairs > 0 and shares_band(w)
+    w.channel_rows = (w.g.dst_c != 1 and not (pairs and bands_planes(w))) or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.in_turns = w.channel_rows and has_turns(w.g)
-    w.shared = not w.channel_rows and shares_band(w)
+    w.shared = w.shared and not w.channel_rows
     if pairs:
         w.rest = col_lanes(w.g)[0]
     w.rest.count = w.g.src_c % VL
@@ -199,19 +204,47 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
         plan_blocks(w)
 
 
+cdef bint bands_planes(const Gather *w) noexcept nogil:
+    """Whether rows of planes become a band, whose products become planes again, instead of patches, copied for each tap: of one lane pair, or of several that
+    share it, and if the channels of dst fill enough of their vectors.
+
+    Time of patches over that of a band, 2 threads of a Zen 4 (float32, bfloat16): groups of 16, 14x14 1.5 and 1.9, with strides 1.5 and 0.9, their gradients
+    1.5 to 2 and 1.6; of 32 with strides 1.6 and 1.6, their gradients 1.9 and 2.6; 5x5 taps, 32 and 64 channels 1.1 to 1.4; 16 to 16, 3x3 taps, 14x14 1.9, 56x56
+    1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 8 to 48 with strides 0.8, 128 to 128 with strides 0.95.
+    """
+    cdef Patches p = pair_patches(w, 0, 0)
+    cdef int64_t lanes = divide_up(w.g.dst_channels, VL) * VL
+    cdef bint strided = p.row.z_step > 1 or p.col.z_step > 1
+    if w.g.src_channels > MOST_BANDED or 4 * w.g.dst_channels < 3 * lanes or (strided and w.g.src_channels < VL * PAIR):
+        return False
+    if PAIR > 1 and w.g.src_channels <= VL and p.col.count > LONG_ROW:
+        return False
+    return w.shared if w.g.row_lanes * w.g.col_lanes > 1 else has_band(&p)
+
+
+cdef int64_t band_room(const Gather *w) noexcept nogil:
+    """Reals of a band, at most: those of planes need as many again to become pairs."""
+    return PIXELS * LD // (1 if w.g.src_c == 1 else PAIR)
+
+
 cdef bint shares_band(Gather *w) noexcept nogil:
     """Whether lane pairs are phases that read one band, which is then copied once: that of `row` and `col`. Groups of 16 and 32 channels, with blocks of
     several groups, take 0.8 to 1.0 of the time (float32, float64), 0.6 to 0.9 (bfloat16), 128 channels 1.0 (2 threads of a Zen 4)."""
     cdef const Problem *g = w.g
     cdef int64_t taps = phase_taps(row_lanes(g), g.row_lanes, &w.row) * phase_taps(col_lanes(g), g.col_lanes, &w.col), rows
     cdef Patches p
-    if not 0 < taps * g.src_channels <= KC:
+    if not 0 < taps * g.src_channels <= KC or (g.dst_c != 1 and not fits_image(g)):
         return False
     p = patches(g, &w.row, &w.col, w.src, w.storage, 0)
-    if not has_band(&p) or not fits_band(&p, PIXELS * LD, w.col.count):
+    if not has_band(&p) or not fits_band(&p, band_room(w), w.col.count):
         return False
     rows = PIXELS // w.col.count + 2 + (PIXELS // (w.row.count * w.col.count) + 2) * (w.row.taps - 1)
-    return rows * extent(&w.col, w.col.count, w.col.taps) * g.src_channels // PAIR <= PIXELS * LD
+    return rows * extent(&w.col, w.col.count, w.col.taps) * g.src_channels // PAIR <= band_room(w)
+
+
+cdef bint fits_image(const Problem *g) noexcept nogil:
+    """Whether lane pairs have all pixels of dst, and those of a block are few enough to be put in order before planes of them are written."""
+    return g.covered and g.row_lanes * g.col_lanes <= MOST_PHASES and g.dst_channels <= MOST_IMAGE
 
 
 cdef int64_t phase_taps(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:
@@ -308,16 +341,18 @@ cdef char *dst_pixel(const Gather *w, const Patches *p, const Block *b, const Pi
 
 
 cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel *at, int64_t count) noexcept nogil:
-    """Writes the next pixels of a block, row by row; c holds them from its beginning on."""
+    """Writes the next pixels of a block, row by row or, where those of a channel are contiguous, plane by plane; c holds them from its beginning on."""
     cdef const Problem *g = w.g
-    cdef int64_t take, done = 0, step = p.col.out_step * g.dst_x, ldc = w.channels + PAD
+    cdef int64_t take, left, done = 0, step = p.col.out_step * g.dst_x, ldc = w.channels + PAD
+    cdef bint in_planes = dst_in_planes(p)
     cdef char *dst
     while done < count:
-        take = smaller(p.col.count - at.v, count - done)
+        left = p.col.count - at.v + (p.row.count - at.u - 1) * p.col.count if in_planes else p.col.count - at.v
+        take = smaller(left, count - done)
         dst = dst_pixel(w, p, b, at)
         narrow_block(w.storage, b.c + done * (1 if w.channel_rows else ldc), LDP if w.channel_rows else ldc, b.channels if w.channel_rows else take,
                      take if w.channel_rows else b.channels, dst, g.dst_c if w.channel_rows else step, step if w.channel_rows else g.dst_c)
-        advance(p, at, take)
+        at[0] = pixel(p, (at.n * p.row.count + at.u) * p.col.count + at.v + take)
         done += take
 
 
@@ -568,10 +603,12 @@ cdef Ahead next_band(const Gather *w, const Patches *p, const Block *b, const Ba
 
 
 cdef Lines dst_lines(const Gather *w, const Patches *p, const Block *b, const Band *band, int64_t group) noexcept nogil:
-    """Those of the block's channels in the rows of dst that a band is copied for."""
+    """Those of the block's channels in the rows of dst that a band is copied for, if channels come last."""
     cdef const Problem *g = w.g
     cdef int64_t size = item_size(w.storage), first = band.first.n * g.dst_rows + band.first.u * p.row.out_step
     cdef int64_t end = band.last.n * g.dst_rows + smaller((band.last.u + 1) * p.row.out_step, g.dst_rows)
+    if g.dst_c != 1:
+        return no_lines()
     return lines_of(w.dst + (first * g.dst_y + group * g.dst_channels + b.channel) * size, g.dst_x * size, (end - first) * g.dst_cols, b.channels * size)
 
 
@@ -584,7 +621,7 @@ cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const B
     if not has_band(p):
         return False
     place_band(p, b.first, b.count, k * KC, kc, &band)
-    if not within(p, &band, PIXELS * LD):
+    if not within(p, &band, band_room(w)):
         return False
     pack_band(p, &band, b.patch)
     ahead = next_band(w, p, b, &band, divide_up(kc, w.g.src_channels)) if k == 0 else nothing()
@@ -604,6 +641,23 @@ cdef void multiply_phases(const Gather *w, const Patches *p, const Block *b) noe
     for pair in range(w.g.row_lanes * w.g.col_lanes):
         phase = pair_patches(w, pair, b.group)
         multiply_taps(w, p, &phase, pair, b, 0, slots(&phase), &band, &ahead)
+    if w.g.dst_c != 1:
+        store_phases(w, p, b)
+
+
+cdef void store_phases(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
+    """store_pixels for all lane pairs, row by row of dst, where channels come first. c has the rows of dst that a row of a band is for one after the other."""
+    cdef const Problem *g = w.g
+    cdef int64_t rows = g.row_lanes, cols = g.col_lanes, done = 0, ldc = w.channels + PAD, run, r
+    cdef Pixel now = pixel(p, b.first)
+    cdef char *dst
+    while done < b.count:
+        run = smaller(p.col.count - now.v, b.count - done)
+        for r in range(smaller(rows, g.dst_rows - rows * now.u)):
+            dst = w.dst + (now.n * g.dst_n + (rows * now.u + r) * g.dst_y + cols * now.v + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
+            narrow_block(w.storage, b.c + (done * rows + r * run) * cols * ldc, ldc, smaller(cols * run, g.dst_cols - cols * now.v), b.channels, dst, 1, g.dst_c)
+        advance(p, &now, run)
+        done += run
 
 
 cdef void multiply_taps(const Gather *w, const Patches *p, const Patches *phase, int64_t pair, const Block *b, int64_t k, int64_t kc, const Band *band, Ahead *ahead) noexcept nogil:
@@ -613,7 +667,10 @@ cdef void multiply_taps(const Gather *w, const Patches *p, const Patches *phase,
     cdef int64_t[MOST_TAPS] at, depth
     cdef Pixel now = band.first, tile
     cdef Taps taps, some
-    cdef int64_t slot
+    cdef int64_t slot, rows = 1, cols = 1, ldc = w.channels + PAD
+    cdef real *c
+    if w.shared and w.g.dst_c != 1:
+        rows, cols = w.g.row_lanes, w.g.col_lanes
     taps.at, taps.depth = at, depth
     taps.count = place_taps(phase, band, k * KC, kc, at, depth)
     while done < b.count:
@@ -621,20 +678,24 @@ cdef void multiply_taps(const Gather *w, const Patches *p, const Patches *phase,
         own = smaller(run, phase.col.count - now.v) if now.u < phase.row.count else 0
         tiles = divide_up(own, MR)
         some = taps_inside(phase, &taps, k * KC, now.u, &slot)
+        c = b.c + ((done * rows + (phase.row.out_start * run if rows > 1 else 0)) * cols + (phase.col.out_start if cols > 1 else 0)) * ldc
         for t in range(tiles):
             i, end = part(own, t, tiles), part(own, t + 1, tiles)
             tile = now
             tile.v += i
             multiply_tile(w, phase, pair, b, k, &tile, end - i, ahead, &some, slot, b.patch + begin + band_index(p, band, &tile), p.col.z_step * band.pixel,
-                          b.c + (0 if slots(phase) <= KC else (done + i) * (w.channels + PAD)))
+                          b.c if slots(phase) <= KC and w.g.dst_c == 1 else c + i * cols * ldc, cols * ldc)
         advance(p, &now, run)
         done += run
+    if w.g.dst_c != 1 and not w.shared and k * KC + kc == slots(phase):
+        now = band.first
+        store_pixels(w, phase, b, &now, b.count)
 
 
-cdef void multiply_tile(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at, int64_t count, Ahead *ahead, const Taps *taps, int64_t slot, const real *a, int64_t lda, real *c) noexcept nogil:
+cdef void multiply_tile(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at, int64_t count, Ahead *ahead, const Taps *taps, int64_t slot, const real *a, int64_t lda, real *c, int64_t ldc) noexcept nogil:
     """A register tile of pixels of one row: whole vectors where dst lies, the rest in c."""
     cdef const Problem *g = w.g
-    cdef int64_t ldc = w.channels + PAD, whole = b.channels // VL * VL if g.dst_c == 1 and w.storage == REAL_STORAGE else 0, distance = panel_distance(p)
+    cdef int64_t whole = b.channels // VL * VL if g.dst_c == 1 and w.storage == REAL_STORAGE else 0, distance = panel_distance(p)
     cdef const real *filter = packed_filter(w, pair, b.group)
     cdef Block rest = b[0]
     if whole:
@@ -642,7 +703,7 @@ cdef void multiply_tile(const Gather *w, const Patches *p, int64_t pair, const B
     if whole < b.channels:
         rest.channel, rest.channels, rest.c = b.channel + whole, b.channels - whole, c
         tap_product(count, rest.channels, ahead, taps, a, lda, panels(filter, distance, slot, rest.channel), distance, c, ldc, k > 0)
-        if (k + 1) * KC >= slots(p):
+        if (k + 1) * KC >= slots(p) and g.dst_c == 1:
             store_pixels(w, p, &rest, at, count)
 
 
@@ -726,8 +787,8 @@ cdef int64_t patch_size(const Gather *w) noexcept nogil:
 
 cdef int64_t result_size(const Gather *w) noexcept nogil:
     """Reals of c: all that is computed at a time where sums of several passes meet in it or channels are few, else the rows of a register tile."""
-    cdef int64_t each = (PIXELS + PAD if w.channel_rows or most_slots(w) > KC or w.channels <= NR else MR) * (w.channels + PAD)
-    return 2 * each if w.in_turns else each
+    cdef int64_t each = (PIXELS + PAD if w.channel_rows or w.g.dst_c != 1 or most_slots(w) > KC or w.channels <= NR else MR) * (w.channels + PAD)
+    return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if w.shared and w.g.dst_c != 1 else each
 
 
 cdef int drive(Gather *w, int threads) noexcept nogil:

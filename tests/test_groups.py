@@ -1,12 +1,14 @@
 """Groups of few inputs and as many outputs: the stencil whose lanes change places computes what the definition says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from checks import check_edge, check_integers, check_random, check_special, check_threads, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGES, WHOLE_GROUP
+from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGED_ROW, EXCHANGES, WHOLE_GROUP
 from gradops.testing import (
     OPS,
     Problem,
@@ -114,6 +116,16 @@ def test_it_is_taken_where_it_was_measured_to_win(op, layout, stride):
         assert ("depthwise" in order(channels, channels)) == (channels in EXCHANGED_CHANNELS[op.result])
         assert "depthwise" not in order(channels, channels + 1)
         assert (order(channels, channels, r=1, s=1)[0] == "depthwise") == (taken and layout == "NHWC")
+
+
+@pytest.mark.parametrize("op", [op for op in DENSE if op.result != "filter"], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_it_is_taken_for_short_rows_of_planes(op, stride):
+    for channels, width in ((channels, width) for channels in (2, 4, 8) for width in (12, EXCHANGED_ROW - 1)):
+        problem = Problem(h=9, w=width * stride, c=3 * channels, k=3 * channels, groups=3, strides=(stride, stride))
+        planes = replace(problem, padding="SAME", layout="NCHW")
+        assert accepting(op, planes)[0] == "depthwise"
+        assert accepting(op, replace(planes, r=1, s=1))[0] != "depthwise"
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])

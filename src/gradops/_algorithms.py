@@ -344,27 +344,31 @@ EXCHANGED_CHANNELS = {"output": (2, 4, 8, 16), "input": (2, 4, 8, 16), "filter":
 
 EXCHANGES: dict[str, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "NHWC": {"output": ((2, 4, 8), (2, 4, 8)), "input": ((2, 4, 8), (2, 4, 8)), "filter": ((2, 4, 8), (2, 4, 8))},
-    "NCHW": {"output": ((2, 4, 8), (2, 4, 8)), "input": ((2, 4, 8), (2, 4, 8)), "filter": ((8,), (2, 4, 8))},
+    "NCHW": {"output": ((), (4, 8)), "input": ((), (4,)), "filter": ((8,), (2, 4, 8))},
 }
-"""Those that it is taken for, by the layout and the result, with a stride of 1 and with others; channels first, not for one tap.
+EXCHANGED_ROW = 20
+"""Those that it is taken for, by the layout and the result, with a stride of 1 and with others; channels first, not for one tap, and of outputs and
+gradients of inputs all of 2 to 8 if so few pixels of a row have the same taps that vectors of them would not be full.
 
 Time of what is taken otherwise over that of `depthwise`, 3x3 taps, 8 images of 56x56 (2 and 4 channels), 28x28 (8) and 14x14 (16), with stride 2 twice as
-high and wide where there are more than 4, of outputs, gradients of inputs and of filters; 2 threads of a Zen 5 (channels last) and of a Zen 4 (first):
+high and wide where there are more than 4, 2 threads of a Zen 5, of outputs, gradients of inputs and of filters:
 
 ==========  ======  ==============  ==============  ==============  ==============
 channels    stride  float32, NHWC   bfloat16, NHWC  float32, NCHW   bfloat16, NCHW
 ==========  ======  ==============  ==============  ==============  ==============
-2           1       19   39   16    13   12   22    3.0  3.1  1.1   2.4  2.3  0.9
-2           2                                       3.2  3.1  1.7   1.9  2.0  1.2
-4           1       9.8  17   7.2   9.2  6.5  9.1   1.9  1.9  0.9   1.6  1.6  0.8
-4           2       12   45   6.1   8.2  23   4.4   2.2  2.6  1.3   1.4  1.5  0.9
-8           1       3.5  8.0  3.6   8.8  8.8  10    1.7  1.8  1.0   1.4  1.3  1.0
-8           2       2.9  13   3.4   1.8  18   6.8   1.9  1.5  1.3   0.9  1.1  1.0
+2           1       19   39   16    13   12   22    1.3  1.2  0.9   0.9  0.9  0.8
+4           1       9.8  17   7.2   9.2  6.5  9.1   0.9  0.9  0.9   0.8  0.8  0.8
+4           2       12   45   6.1   8.2  23   4.4   3.0  1.2  1.8   1.7  1.2  1.2
+8           1       3.5  8.0  3.6   8.8  8.8  10    1.0  1.0  1.4   1.1  1.1  1.2
+8           2       2.9  13   3.4   1.8  18   6.8   1.7  0.9  1.6   0.9  1.0  1.2
 16          1       0.7  0.8        0.5  0.5        0.7  0.7        0.5  0.5
 16          2       0.7  0.9        0.5  0.6        0.7  0.7        0.8  0.9
 ==========  ======  ==============  ==============  ==============  ==============
 
-One tap: channels last 1.6 to 12, channels first 0.3 to 0.6. In float64 0.4 to 1.0 times as large, so of 8 channels, a vector, 0.7 to 0.95, of filters with
+Channels first, 16 were measured on a Zen 4, as were 14x14 pixels: 2 channels 1.5 to 2.2, 4 1.4 and 1.6, 8 1.1 and 1.2 (float32, bfloat16), and the gradient of
+a filter of 2 with stride 2: 1.7 and 1.2.
+
+One tap: channels last 1.6 to 12, channels first 0.4 to 1.2. In float64 0.4 to 1.0 times as large, so of 8 channels, a vector, 0.7 to 0.95, of filters with
 strides 1.1.
 """
 
@@ -577,7 +581,8 @@ def _exchanged(
     if groups == 1 or inputs != outputs or outputs not in EXCHANGED_CHANNELS[result]:
         return others
     strided = max(rows.stride, cols.stride) > 1
-    taken = outputs in EXCHANGES[data_format][result][strided]
+    short = data_format == "NCHW" and result != "filter" and cols.out < EXCHANGED_ROW
+    taken = outputs in (EXCHANGES["NHWC"] if short else EXCHANGES[data_format])[result][strided]
     if doubles and outputs == WHOLE_GROUP and not (result == "filter" and strided):
         taken = False
     if data_format == "NCHW" and rows.taps == cols.taps == 1:

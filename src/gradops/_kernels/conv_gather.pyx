@@ -210,12 +210,12 @@ cdef bint bands_planes(const Gather *w) noexcept nogil:
 
     Time of patches over that of a band, 2 threads of a Zen 4 (float32, bfloat16): groups of 16, 14x14 1.5 and 1.9, with strides 1.5 and 0.9, their gradients
     1.5 to 2 and 1.6; of 32 with strides 1.6 and 1.6, their gradients 1.9 and 2.6; 5x5 taps, 32 and 64 channels 1.1 to 1.4; 16 to 16, 3x3 taps, 14x14 1.9, 56x56
-    1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 8 to 48 with strides 0.8, 128 to 128 with strides 0.95.
+    1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 41 to 37 0.85, 8 to 48 with strides 0.8, 128 to 128 with strides 0.95.
     """
     cdef Patches p = pair_patches(w, 0, 0)
     cdef int64_t lanes = divide_up(w.g.dst_channels, VL) * VL
     cdef bint strided = p.row.z_step > 1 or p.col.z_step > 1
-    if w.g.src_channels > MOST_BANDED or 4 * w.g.dst_channels < 3 * lanes or (strided and w.g.src_channels < VL * PAIR):
+    if w.g.src_channels > MOST_BANDED or 4 * (lanes - w.g.dst_channels) > VL or (strided and w.g.src_channels < VL * PAIR):
         return False
     if PAIR > 1 and w.g.src_channels <= VL and p.col.count > LONG_ROW:
         return False

@@ -16,9 +16,10 @@ float64     strided                2.0 to 5.9     1.1 to 4.6     1.9 to 11      
 float32     depthwise 7x7          2.6 to 3.0     5.0 to 40      2.5 to 3.0     5.5 to 39
 float32     depthwise 3x3          1.5 to 19      1.9 to 7.9     1.2 to 11      1.0 to 2.0
 float32     grouped 3x3, 2 or 4    2.3 to 8.6     8.4 to 19      2.6 to 3.6     3.0 to 8.2
-float32     grouped 3x3, 8         1.4 to 1.8     1.8 to 1.9     0.94 to 1.4    1.7 to 5.2
-float32     grouped 3x3, 16        0.7            0.7 to 0.8     0.6 to 0.8     0.8
-float32     grouped 3x3, 24 or 32  1.05 to 1.9    1.1 to 2.1     1.1 to 1.4     1.3
+float32     grouped 3x3, 8         1.1 to 6.3     1.2 to 1.9     1.1 to 1.5     1.7 to 5.2
+float32     grouped 3x3, 16        0.6 to 0.8     0.95           0.7 to 0.9     0.95 to 1.0
+float32     the same, strided      0.8 to 1.0     1.4            1.1 to 1.5     0.9 to 1.2
+float32     grouped 3x3, 24 or 32  1.0 to 2.5     1.1 to 2.1     1.1 to 2.2     1.0 to 1.3
 float32     grouped 1x1            2.5 to 5.0     1.4 to 2.8     0.9 to 2.0     1.5 to 3.7
 float32     first                                 1.1 to 1.4                    1.5 to 2.2
 float32     3x3, stride 1          1.0 to 1.7     1.0 to 1.7     1.3 to 1.4     1.6 to 1.8
@@ -30,7 +31,9 @@ bfloat16    depthwise 7x7          2.0 to 2.6     15 to 77       1.9 to 2.4     
 bfloat16    depthwise 3x3          1.2 to 42      0.9 to 3.6     1.5 to 146     1.1 to 3.2
 bfloat16    grouped 3x3, 2 or 4    1.1 to 8.2     6.5 to 14      1.0 to 2.8     3.2 to 7.7
 bfloat16    grouped 3x3, 8         0.9 to 1.0     5.1 to 6.9     0.6 to 0.7     0.95 to 1.6
-bfloat16    grouped 3x3, 16 to 32  0.3 to 0.7     0.2 to 2.9     0.3 to 0.9     0.5 to 1.3
+bfloat16    grouped 3x3, 16        0.5 to 0.6     0.4 to 0.8     0.5 to 0.6     0.6 to 0.9
+bfloat16    grouped 3x3, 24 or 32  0.5 to 0.7     0.9            0.9 to 1.0     1.2
+bfloat16    the same, strided      1.2 to 3.1     0.8            2.0 to 2.2     1.5 to 1.6
 bfloat16    grouped 1x1            2.7 to 3.8     1.1 to 3.3     0.5 to 0.8     1.0 to 2.7
 bfloat16    first                                 0.8 to 1.7                    0.98 to 1.4
 bfloat16    3x3, stride 1          0.5 to 0.8     0.6 to 0.9     0.9 to 0.95    0.98 to 1.1
@@ -148,17 +151,22 @@ def _float32(layer: Layer, of_filter: bool) -> bool:
 
 def _grouped_float32(layer: Layer, of_filter: bool) -> bool:
     if layer.exchanged:
-        return of_filter or not (layer.channels_last and layer.channels == 8 and layer.strided)
+        return True
     if layer.pointwise:
         return of_filter or not layer.channels_last
-    if layer.dense_taps and layer.dilation == (1, 1) and min(layer.channels, layer.outputs) >= 24:
+    if not layer.channels_last and layer.filter <= 128:
         return True
-    return not layer.channels_last and layer.filter <= 128
+    if layer.taps != (3, 3) or layer.dilation != (1, 1):
+        return False
+    fewest = min(layer.channels, layer.outputs)
+    return fewest >= 24 or (fewest >= 16 and layer.strided and of_filter != layer.channels_last)
 
 
 def _grouped_bfloat16(layer: Layer, of_filter: bool) -> bool:
     if not layer.exchanged:
-        return False
+        if layer.taps != (3, 3) or layer.dilation != (1, 1) or min(layer.channels, layer.outputs) < 24:
+            return False
+        return layer.channels_last if of_filter else layer.strided
     if of_filter:
         return layer.channels <= 4 or layer.strided or not layer.channels_last
     if layer.pointwise:

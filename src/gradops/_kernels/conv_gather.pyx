@@ -178,8 +178,8 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
 cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
-    w.shared = pairs > 0 and shares_band(w)
-    w.channel_rows = (w.g.dst_c != 1 and not (pairs and bands_planes(w))) or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
+    w.shared = shares_band(w)
+    w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.in_turns = w.channel_rows and has_turns(w.g)
     w.shared = w.shared and not w.channel_rows
     if pairs:
@@ -212,14 +212,23 @@ cdef bint bands_planes(const Gather *w) noexcept nogil:
     1.5 to 2 and 1.6; of 32 with strides 1.6 and 1.6, their gradients 1.9 and 2.6; 5x5 taps, 32 and 64 channels 1.1 to 1.4; 16 to 16, 3x3 taps, 14x14 1.9, 56x56
     1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 41 to 37 0.85, 8 to 48 with strides 0.8, 128 to 128 with strides 0.95.
     """
-    cdef Patches p = pair_patches(w, 0, 0)
-    cdef int64_t lanes = divide_up(w.g.dst_channels, VL) * VL
-    cdef bint strided = p.row.z_step > 1 or p.col.z_step > 1
+    cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, lanes = divide_up(w.g.dst_channels, VL) * VL
+    cdef Patches p
+    cdef bint strided
+    if pairs == 0:
+        return False
+    p = pair_patches(w, 0, 0)
+    strided = p.row.z_step > 1 or p.col.z_step > 1
     if w.g.src_channels > MOST_BANDED or 4 * (lanes - w.g.dst_channels) > VL or (strided and w.g.src_channels < VL * PAIR):
         return False
     if PAIR > 1 and w.g.src_channels <= VL and p.col.count > LONG_ROW:
         return False
-    return w.shared if w.g.row_lanes * w.g.col_lanes > 1 else has_band(&p)
+    return w.shared if pairs > 1 else has_band(&p)
+
+
+cdef bint orders_phases(const Gather *w) noexcept nogil:
+    """Whether results of all lane pairs are put in order in scratch, as rows of dst, before they become planes."""
+    return w.shared and w.g.dst_c != 1
 
 
 cdef int64_t band_room(const Gather *w) noexcept nogil:
@@ -352,7 +361,10 @@ cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel 
         dst = dst_pixel(w, p, b, at)
         narrow_block(w.storage, b.c + done * (1 if w.channel_rows else ldc), LDP if w.channel_rows else ldc, b.channels if w.channel_rows else take,
                      take if w.channel_rows else b.channels, dst, g.dst_c if w.channel_rows else step, step if w.channel_rows else g.dst_c)
-        at[0] = pixel(p, (at.n * p.row.count + at.u) * p.col.count + at.v + take)
+        if in_planes:
+            at[0] = pixel(p, (at.n * p.row.count + at.u) * p.col.count + at.v + take)
+        else:
+            advance(p, at, take)
         done += take
 
 
@@ -641,7 +653,7 @@ cdef void multiply_phases(const Gather *w, const Patches *p, const Block *b) noe
     for pair in range(w.g.row_lanes * w.g.col_lanes):
         phase = pair_patches(w, pair, b.group)
         multiply_taps(w, p, &phase, pair, b, 0, slots(&phase), &band, &ahead)
-    if w.g.dst_c != 1:
+    if orders_phases(w):
         store_phases(w, p, b)
 
 
@@ -669,7 +681,7 @@ cdef void multiply_taps(const Gather *w, const Patches *p, const Patches *phase,
     cdef Taps taps, some
     cdef int64_t slot, rows = 1, cols = 1, ldc = w.channels + PAD
     cdef real *c
-    if w.shared and w.g.dst_c != 1:
+    if orders_phases(w):
         rows, cols = w.g.row_lanes, w.g.col_lanes
     taps.at, taps.depth = at, depth
     taps.count = place_taps(phase, band, k * KC, kc, at, depth)
@@ -788,7 +800,7 @@ cdef int64_t patch_size(const Gather *w) noexcept nogil:
 cdef int64_t result_size(const Gather *w) noexcept nogil:
     """Reals of c: all that is computed at a time where sums of several passes meet in it or channels are few, else the rows of a register tile."""
     cdef int64_t each = (PIXELS + PAD if w.channel_rows or w.g.dst_c != 1 or most_slots(w) > KC or w.channels <= NR else MR) * (w.channels + PAD)
-    return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if w.shared and w.g.dst_c != 1 else each
+    return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if orders_phases(w) else each
 
 
 cdef int drive(Gather *w, int threads) noexcept nogil:

@@ -43,7 +43,8 @@ cdef enum:
     PIECES = 64                                         # that are fetched with a panel, at most
     LEAST_PLANE = 128                                   # pixels of a plane that is read by itself, at least
     FORESEEN = 2048                                     # bytes from row to row below which CPUs foresee the next ones
-    LD = DEPTH + 16                                     # distance of all packed rows: not a power of two, which crowds a few cache sets
+    PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
+    LD = DEPTH + PAD                                    # distance of all packed rows
     BAND = DEPTH * LD                                   # reals of a band, at most
     SCRATCH = (3 * DEPTH + NR) * LD                     # patches, dy and the sums, as many numbers each as DEPTH by DEPTH, and a panel to be turned
 
@@ -115,7 +116,7 @@ cdef bint is_turned(const Reduce *w) noexcept nogil:
 cdef int64_t distance_of_sums(const Reduce *w) noexcept nogil:
     """From row to row of a block: where a band serves all slots, no more than its channels need, which leaves room for more slots."""
     cdef Patches p = first_patches(w)
-    return smaller(divide_up(w.g.dst_channels, NR) * NR + 16, LD) if whole(w.g) and by_band(&p) else LD
+    return smaller(divide_up(w.g.dst_channels, NR) * NR + PAD, LD) if whole(w.g) and by_band(&p) else LD
 
 
 cdef int64_t most_slots(const Reduce *w) noexcept nogil:
@@ -411,10 +412,10 @@ cdef bint by_band(const Patches *p) noexcept nogil:
     """Whether slots are read where they lie in a band of x: where rows are not short and less is copied than for patches.
 
     Time of a band over that of patches, 3x3 taps, channels last (float32, 2 threads of a Zen 5): groups of 8 0.69, with stride 2 0.58, groups of 16 0.84
-    and 0.68, of 32 0.88 and 0.98 (0.85 to 0.95 on a Zen 4); first layers 0.69 to 1; 5x5 taps, 64 and 96 channels 0.94 and 1.04; 35 channels with stride 3 1.63; 31 to 4 and to 8
-    1.65 and 1.33, to 16 0.89, but 16 to 1 and to 4 0.85. Channels first, those of x are put side by side, and pixels of dy turned, as they are for
-    patches if there are more slots than channels of dy: groups of 16 0.67, with stride 2 0.55; 19 to 23, 4x4 taps 0.75; 64 to 64, 5x5 taps 0.9;
-    alexnet's first layer 0.87, but resnet's 1.02, inception's 1.57; 3 to 128 1.04 to 1.55.
+    and 0.68, of 32 0.88 and 0.98 (0.85 to 0.95 on a Zen 4); first layers 0.69 to 1; 5x5 taps, 64 and 96 channels 0.94 and 1.04; 35 channels with stride 3
+    1.63; 31 to 4 and to 8 1.65 and 1.33, to 16 0.89, but 16 to 1 and to 4 0.85. Channels first, those of x are put side by side, and pixels of dy turned, as
+    they are for patches if there are more slots than channels of dy: groups of 16 0.67, with stride 2 0.55; 19 to 23, 4x4 taps 0.75; 64 to 64, 5x5 taps
+    0.9; alexnet's first layer 0.87, but resnet's 1.02, inception's 1.57; 3 to 128 1.04 to 1.55.
     """
     cdef int64_t columns = smaller(p.col.count, DEPTH), rows
     if PAIR > 1 or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_CHANNELS:
@@ -582,7 +583,7 @@ cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t at = b.slot * g.filter_src + b.group * g.filter_group + b.channel * g.filter_dst
     if w.turned:
-        store_block(&w.dw, b.span, b.c, LD, b.channels, b.slots, at, g.filter_dst, g.filter_src)
+        store_block(&w.dw, b.span, b.c, w.ldc, b.channels, b.slots, at, g.filter_dst, g.filter_src)
     else:
         store_block(&w.dw, b.span, b.c, w.ldc, b.slots, b.channels, at, g.filter_src, g.filter_dst)
 

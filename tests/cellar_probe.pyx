@@ -144,6 +144,10 @@ def pair_columns(block, int64_t rows, int64_t cols, int64_t ld):
     _storage.pair_columns(reals_of(block), rows, cols, ld)
 
 
+def pair_ahead(row, int64_t n, int64_t distance):
+    _storage.pair_ahead(reals_of(row), n, distance)
+
+
 def pair_rows(block, int64_t rows, int64_t cols, int64_t ld):
     _storage.pair_rows(reals_of(block), rows, cols, ld)
 
@@ -228,13 +232,31 @@ def pack_slots(bytes problem, int64_t row_lane, int64_t col_lane, int storage, s
     _patches.pack_slots(&p, first, count, slot, slots, reals_of(dst), ld)
 
 
+def pack_slot_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
+    """False, and nothing is done, where slots are no pairs."""
+    cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
+    if not _patches.pairs_slots(&p):
+        return False
+    _patches.pack_slot_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
+    return True
+
+
+def pack_pixel_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
+    """False, and nothing is done, where pixels are no pairs."""
+    cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
+    if not _patches.pairs_pixels(&p):
+        return False
+    _patches.pack_pixel_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
+    return True
+
+
 def band_lines(bytes problem, int64_t row_lane, int64_t col_lane, src, int storage, int64_t group, int64_t first, int64_t count, int64_t burst):
     """Where the cache lines of the band of some pixels begin, from src on, taken so many at a time."""
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
     cdef _band.Band band
     cdef _lines.Lines lines
     cdef const char *at
-    _band.place_band(&p, first, count, 0, _patches.slots(&p), &band)
+    _band.place_band(&p, first, count, 0, _patches.slots(&p), _storage.PAIR, &band)
     lines = _band.band_lines(&p, &band, p.src)
     found = []
     while lines.left:
@@ -253,7 +275,7 @@ def taps_inside(bytes problem, int64_t row_lane, int64_t col_lane, int storage, 
     cdef int64_t[_band.MOST_TAPS] at, depth
     cdef _gemm.Taps taps, some
     cdef int64_t begin
-    _band.place_band(&p, row * p.col.count, 1, slot, slots, &band)
+    _band.place_band(&p, row * p.col.count, 1, slot, slots, _storage.PAIR, &band)
     taps.at, taps.depth = at, depth
     taps.count = _band.place_taps(&p, &band, slot, slots, at, depth)
     some = _band.taps_inside(&p, &taps, slot, row, &begin)

@@ -40,6 +40,8 @@ PROBLEMS = [
     Problem(n=1, h=4, w=700, c=3, k=16, r=3, s=5, strides=(1, 2), padding="SAME"),  # parts of rows, one after the other
     Problem(n=2, h=40, w=21, c=64, k=17, padding="SAME"),  # bands that fill the first cache
     Problem(n=2, h=25, w=9, c=24, k=20, dilations=(8, 1), padding="SAME"),  # more rows than taps read
+    Problem(n=3, h=7, w=7, c=200, k=32, padding="SAME"),  # pairs of one band for all passes
+    Problem(n=2, h=9, w=15, c=76, k=34, r=4, s=3, strides=(2, 1), dilations=(2, 1), padding="SAME"),
 ]
 LONGEST = Problem(
     n=30, h=61, w=8, c=16, k=17, dilations=(30, 1)

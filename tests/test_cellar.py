@@ -406,6 +406,18 @@ def test_blocks_are_paired_in_place_bit_by_bit(pairing, odd):
         np.testing.assert_array_equal(by_columns[:, : len(expected)].T.view(np.uint32), expected.view(np.uint32))
 
 
+@pytest.mark.parametrize("distance", [1, 2, 15, 16, 21])
+def test_numbers_are_paired_with_those_ahead_bit_by_bit(pairing, distance):
+    special = np.array([np.inf, 3, np.nan, -0.0, 1e-40, -3, 7], np.float32).view(np.uint32) & 0xFFFF0000
+    for size in range(70):
+        row = np.resize(special.view(np.float32), size)
+        ahead = np.concatenate([row, np.zeros(distance, np.float32)])[distance:]
+        wanted = paired(row, ahead).view(np.uint32)[None]
+        with only(lattice(1, size, size, 1), wanted, np.uint32, size) as memory:
+            memory[:size] = row.view(np.uint32)
+            pairing.pair_ahead(memory.view(np.float32), size, distance)
+
+
 def test_product_of_pairs_is_the_sum_of_both_products(pairing):
     depth, rows, cols = 7, 5, pairing.SIZES["NR"]
     a, b = integers((rows, depth), "float32"), integers((depth, cols), "float32", seed=1)
@@ -503,6 +515,44 @@ def test_patches_are_packed_by_pixel_and_by_slot(probe, storage, op, name, unpad
                 ld, label = wanted.shape[1] + 3, (row, col, group, first, count, slot, slots)
                 with only(lattice(*wanted.shape, ld, 1), wanted, real_of(storage), label) as dst:
                     pack(packed, r, s, STORAGE[storage], image, group, first, count, slot, slots, dst, ld)
+
+
+PAIRS = [
+    ("conv2d", "n2h5w37c6k4r3s3_same_nchw"),
+    ("conv2d", "n1h3w70c4k4r2s3_g2_p1.2.3.1_nchw"),
+    ("conv2d", "n2h9w75c4k4r3s2_u2x2_d1x3_p1.2.40.37_nchw"),  # every second pixel, some of which read nothing
+    ("conv2d", "n1h4w40c6k3r1s1_nchw"),
+    ("conv2d_backprop_input", "n2h6w40c5k6r4s3_u2x1_same_nchw"),
+    ("conv2d_backprop_input", "n1h5w33c4k8r3s5_u1x2_g2_same_nchw"),
+]
+
+
+@pytest.mark.parametrize(("op", "name"), PAIRS, ids=["-".join(row) for row in PAIRS])
+def test_patches_of_planes_are_packed_as_pairs_of_slots_and_of_pixels(pairing, op, name):
+    problem = Problem.parse(name)
+    packed, storage = planned(op, problem).problem("conv"), STORAGE["bfloat16"]
+    head, row_lanes, col_lanes = unpacked(packed)
+    (image,) = random_integers([OPS[op].shapes(problem)[op != "conv2d"]], dtype_named("bfloat16"), seed=3)
+    for (r, row), (s, col), group in product(enumerate(row_lanes), enumerate(col_lanes), range(head.groups)):
+        nhwc = image.transpose(0, 2, 3, 1).reshape(head.images, head.src_rows, head.src_cols, -1)
+        matrix, step = patch_matrix(head, row, col, nhwc, group), col.src_unit * col.z_step
+        for first, count, slot, slots in blocks(matrix.shape, seed=r + s):
+            values, label = (
+                matrix[first : first + count, slot : slot + slots].view(np.uint16).T,
+                (row, col, first, slot),
+            )
+            at = (packed, r, s, storage, image, group, first, count)
+            with only(lattice(slots, count, 2 * (count + 3), 1), values, np.uint16, label) as memory:
+                dst = memory[: len(memory) // 2 * 2].view(np.float32)
+                assert pairing.pack_pixel_pairs(*at, slot, slots, dst, count + 3)
+            slot, slots = slot // 2 * 2, slots // 2 * 2
+            values = matrix[first : first + count, slot : slot + slots].astype(np.float32).T
+            values = paired(values[::2].copy(), values[1::2].copy())
+            if step > 1 or head.src_channels % 2:
+                assert not pairing.pack_slot_pairs(*at, slot, slots, np.zeros(0, np.float32), count + 3)
+                continue
+            with only(lattice(*values.shape, count + 3, 1), values, np.float32, label) as dst:
+                assert pairing.pack_slot_pairs(*at, slot, slots, dst, count + 3)
 
 
 BANDS = [

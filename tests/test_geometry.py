@@ -212,25 +212,6 @@ def test_problem_describes_a_grouped_input_gradient():
     assert col == Lane(4, 0, 1, -1, 1, 1, 1, 2, 1, -1)
 
 
-@pytest.mark.parametrize(
-    ("op", "data_format", "channels", "taps", "stem"),
-    [
-        ("conv2d_backprop_filter", "NHWC", 3, 3, "conv_reduce_f32"),
-        ("conv2d_backprop_filter", "NHWC", 4, 4, "conv_reduce_f32"),
-        ("conv2d_backprop_filter", "NHWC", 17, 3, "conv_reduce_bf16"),
-        ("conv2d_backprop_filter", "NHWC", 3, 7, "conv_reduce_bf16"),
-        ("conv2d_backprop_filter", "NHWC", 3, 1, "conv_reduce_bf16"),
-        ("conv2d_backprop_filter", "NCHW", 3, 3, "conv_reduce_bf16"),
-        ("conv2d_backprop_input", "NHWC", 3, 3, "conv_gather_bf16"),
-    ],
-)
-def test_filter_gradients_of_narrow_windows_widen_bfloat16(op, data_format, channels, taps, stem):
-    layout = LAYOUTS[data_format]
-    image, output = layout.arranged(2, 9, 9, channels), layout.arranged(2, 9, 9, 5)
-    made = plan(op, image, (taps, taps, channels, 5), output, attributes(1, "SAME", (), data_format, 1))
-    assert [made.stem("conv", storage) for storage in (0, 1)] == [stem.replace("bf16", "f32"), stem]
-
-
 @given(
     n=st.integers(1, 15),
     taps=st.integers(1, 5),

@@ -17,7 +17,6 @@ from gradops._algorithms import (
     MOST_BANDED,
     MOST_NARROW,
     MOST_SUMMED,
-    PAIRED_CHANNELS,
 )
 from gradops.testing import (
     OPS,
@@ -212,14 +211,12 @@ def test_dilated_planes_take_winograd_for_whole_vectors_of_channels(channels, pl
 @pytest.mark.parametrize("op", DENSE, ids=str)
 @pytest.mark.parametrize(("dtype", "paired"), [("bfloat16", True), ("float16", False), ("float32", False)])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-def test_products_of_pairs_replace_winograd_by_result_layout_and_channels(
-    op, dtype, paired, layout, level, capfd, monkeypatch
-):
+def test_products_of_pairs_replace_winograd(op, dtype, paired, layout, level, capfd, monkeypatch):
     monkeypatch.setattr("gradops._call._VERBOSE", True)
     for channels in 16, 17, 95, 96:
         problem = Problem(h=4, w=4, c=channels, k=128, padding="SAME", layout=layout)
         op(problem, *random_integers(op.shapes(problem), dtype_named(dtype), seed=1))
-        expected = PAIRED_CHANNELS[layout][op.result] if paired and level == "x86_64_v4_bf16" else CHANNELS
+        expected = range(0) if paired and level == "x86_64_v4_bf16" else CHANNELS
         narrow = (layout, op.result) == (
             "NHWC",
             "input",

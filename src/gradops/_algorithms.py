@@ -63,35 +63,21 @@ channels            8 images of 56x56   8 images of 7x7     1 image of 7x7
 64 to 64            2.05  2.03  2.21    1.49  1.49  1.61    1.98  1.98  0.79
 256 to 256          1.80  1.89  2.29    1.45  1.42  1.38    1.40  1.31  1.08
 ==================  ==================  ==================  ==================
-"""
 
-PAIRED_CHANNELS = {
-    "NHWC": {"output": range(0), "input": range(0), "filter": range(0)},
-    "NCHW": {"output": range(65, 96), "input": range(65, 96), "filter": range(17, 1 << 62)},
-}
-"""The same by the layout and the result, where `conv` multiplies two bfloat16 at once, which `winograd` widens: it has fewer instructions. Channels
-that come last lie in pairs already, and are copied as such before pixels are paired; those that come first are widened to be paired. Up to 64 of
-them become a band in `conv`, later than measured here: its outputs take 1.0 to 0.65 of the time of `winograd` then (24 to 64 channels, Zen 4).
+It is not taken where `conv` multiplies two bfloat16 at once, which it would widen. Time of `winograd` over that of `conv` then, 8 images, 2 threads of a
+Zen 4 (the forward op, the gradients of input and filter; NHWC on a Zen 5, where a filter of 64 to 64 has 1.0):
 
-Time of `conv` over that of `winograd`, bfloat16, 8 images, 2 threads of a Zen 5 (the forward op, the gradients of input and filter):
-
-==========  =============  ==================  ==================
-channels    images         NHWC                NCHW
-==========  =============  ==================  ==================
-8 to 8      56x56          0.35  0.35  0.27    0.39  0.38  0.62
-16 to 16    56x56          0.46  0.47  0.82    0.74  0.77  0.84
-8 to 64     56x56          0.39  0.60  0.60    0.74  0.89  0.68
-64 to 8     56x56          0.56  0.32  0.68    0.77  0.45  1.17
-32 to 32    56x56          0.85  0.81  1.07    1.13  1.18  1.09
-64 to 64    56x56          0.89  0.84  0.99    1.11  1.06  1.12
-96 to 96    28x28          0.85  0.81  0.83    0.97  0.91  1.23
-128 to 128  112x112        0.80  0.81  0.99    0.83  0.80  1.18
-128 to 256  56x56          0.76  0.82  0.96    0.84  0.91  1.20
-512 to 512  28x28          0.81  0.81  1.05    0.82  0.77  1.17
-128 to 128  28x28          0.84  0.85  0.96    0.96  0.91  1.35
-256 to 256  14x14          0.89  0.86  0.83    1.02  0.95  1.51
-512 to 512  7x7            0.71  0.73  0.70    0.97  0.90  1.54
-==========  =============  ==================  ==================
+============  =======  ==================  ==================
+channels      images   NHWC                NCHW
+============  =======  ==================  ==================
+8 to 8        56x56    2.9   2.9   3.7
+32 to 32      56x56    1.2   1.2   0.9     1.1   1.1   1.1
+64 to 64      56x56    1.1   1.2   1.0     1.0   1.0   1.1
+96 to 96      28x28    1.2   1.2   1.2     1.1   1.1   1.1
+128 to 128    28x28    1.2   1.2   1.0     1.1   1.2   1.0
+256 to 256    14x14    1.1   1.2   1.2     1.1   1.2   1.2
+512 to 512    7x7      1.4   1.4   1.4     1.2   1.2   1.2
+============  =======  ==================  ==================
 """
 
 LEAST_PART = 3.5
@@ -157,31 +143,6 @@ channels    NHWC                                      NCHW
 64 to 64                                              1.57  1.59  1.41    1.39  1.50  1.36
 ==========  ========================================  ========================================
 
-Where `conv` multiplies two bfloat16 at once, channels first, 0.4 to 0.7 of 16 to 64 channels.
-"""
-
-LEAST_PAIRED_WINDOW = 17
-"""Numbers of a row of a window, channels last, from which on a filter gradient pairs bfloat16: those of pairs are copied for each window, narrower
-ones of float32 are read from a band that all windows share. Time of pairs over that of float32, 2 threads of a Zen 5:
-
-================  =======  =======  ====
-first layer       window   numbers  time
-================  =======  =======  ====
-vgg               3x3x3    9        1.92
-inception_v3      3x3x3    9        3.40
-mobilenet_v1      3x3x3    9        3.41
-mobilenet_v3      3x3x3    9        4.12
-efficientnet_b4   3x3x3    9        2.06
-rgba              3x3x4    12       3.22
-convnext_t        4x4x3    12       1.32
-unet              3x3x1    3        1.11
-lenet5            5x5x1    5        2.70
-gray              5x5x1    5        5.89
-resnet            7x7x3    21       0.72
-alexnet           11x11x3  33       0.58
-flownet_s         7x7x6    42       0.67
-vit_b16           16x16x3  48       0.52
-================  =======  =======  ====
 """
 
 TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
@@ -442,6 +403,20 @@ stride  pixels    1 input                   4 inputs                  16 inputs 
 
 In float64 and 16 bits they are 0.7 to 1.5 times as large. 7x7 taps gain 1.0 to 1.5 at 112 pixels whatever the channels, and lose at 18. Stride 4: 3
 inputs, 64 and 96 outputs 1.0 and 0.8. Groups of 4 to 4 5.7, of 8 to 8 2.2. One tap: 3 to 8 5.2, 3 to 64 1.9, 16 to 8 1.8, but 64 to 2 0.8.
+
+Where `conv` multiplies two bfloat16 at once, whose pixels are pairs as they lie, `stem` is only taken if outputs or taps and inputs, multiplied, fill no
+vector. The same time, bfloat16, 8 images, 2 threads of a Zen 4, for 4, 8, 16 and 32 outputs:
+
+======  ========  ====================  ====================  ====================
+stride  pixels    1 input               3 inputs              16 inputs
+======  ========  ====================  ====================  ====================
+1       112       3.4  2.3  1.7  1.3    2.9  1.8  0.9  0.7    2.5  1.4  0.7  0.5
+1       28        2.6  2.1  1.6  1.3    2.2  1.4  0.9  0.7    1.8  0.9  0.6  0.5
+2       112       2.2  1.8  1.4  1.1    2.0  1.4  0.8  0.7    1.8  1.2  0.7  0.5
+2       28        1.6  1.5  1.3  0.9    1.5  1.0  0.7  0.7    0.9  0.6  0.4  0.4
+======  ========  ====================  ====================  ====================
+
+3 to 64 channels, 7x7 taps with stride 2, 224x224 pixels 0.6; 5x5 taps, 1 to 32 0.9.
 """
 
 LEAST_STEM_MULTIPLIER = 4
@@ -520,14 +495,13 @@ def _dense(
     """The algorithms for several channels a group."""
     others: tuple[str, ...] = ("conv",)
     if all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
-        channels = PAIRED_CHANNELS[data_format][result] if paired else CHANNELS
         parted = any(axis.dilation > 1 and axis.size < LEAST_PART * axis.dilation for axis in (rows, cols))
-        few = max(rows.dilation, cols.dilation) > 1 and _few_dilated(result, per_group, outputs, data_format, paired)
+        few = max(rows.dilation, cols.dilation) > 1 and _few_dilated(result, per_group, outputs, data_format)
         narrow = _narrow(result, per_group, outputs, data_format, doubles)
-        wins = min(per_group, outputs) in channels and not (parted or few or narrow)
+        wins = min(per_group, outputs) in CHANNELS and not (paired or parted or few or narrow)
         others = ("winograd", "conv") if wins else ("conv", "winograd")
     if result == "filter":
-        accepts, few = _stem_reduces(rows, cols, data_format), _few(rows, cols, per_group, outputs)
+        accepts, few = _stem_reduces(rows, cols, data_format), _few(rows, cols, per_group, outputs, paired)
     else:
         accepts = _stem_gathers(result, rows, cols, per_group, outputs)
         patches = data_format == "NHWC" and groups == 1 and side_by_side(cols) and cols.taps * per_group >= LEAST_PATCH
@@ -546,10 +520,8 @@ def _narrow(result: str, per_group: int, outputs: int, data_format: str, doubles
     return summed <= MOST_SUMMED or (channels <= narrow and (last or summed <= MOST_BANDED))
 
 
-def _few_dilated(result: str, per_group: int, outputs: int, data_format: str, paired: bool) -> bool:
+def _few_dilated(result: str, per_group: int, outputs: int, data_format: str) -> bool:
     """Whether dilated taps have so few channels that `conv` is taken."""
-    if paired and data_format == "NCHW":
-        return True
     least = LEAST_DILATED
     if data_format == "NCHW" and result != "filter":
         cut = per_group % WIDEST_VECTOR or outputs % WIDEST_VECTOR
@@ -640,8 +612,10 @@ def _stem_reduces(rows: Axis, cols: Axis, data_format: str) -> bool:
     return (height + PASS_OUTPUTS * together) * width <= MOST_STEM_ROWS and rows.taps * cols.taps <= MOST_STEM_TAPS
 
 
-def _few(rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
+def _few(rows: Axis, cols: Axis, per_group: int, outputs: int, paired: bool) -> bool:
     """Whether a filter has so few channels that `stem` is taken for its gradient."""
+    if paired:
+        return min(outputs, rows.taps * cols.taps * per_group) < WIDEST_VECTOR
     few = per_group * outputs <= FEW_STEM_FILTERS
     near = cols.out >= LEAST_STEM_PIXELS and max(rows.stride, cols.stride) <= MOST_STEM_STRIDE
     if rows.taps == cols.taps == 1:
@@ -699,16 +673,9 @@ def _inplace(result: str, rows: Axis, cols: Axis) -> bool:
     return all(taps in TILE_TAPS[1] for taps in lanes) and rows.taps <= MOST_ROWS
 
 
-def multiplies_pairs(result: str, cols: Axis, groups: int, per_group: int, data_format: str) -> bool:
-    """Whether bfloat16 may be multiplied in pairs: not where narrow windows are read from bands of float32."""
-    narrow = cols.taps > 1 and cols.taps * per_group < LEAST_PAIRED_WINDOW
-    return not (result == "filter" and data_format == "NHWC" and groups == 1 and narrow)
-
-
-def stem_of(algorithm: str, work: str, storage: int, in_pairs: bool = True) -> str:
-    """The kernel of an algorithm for a storage code; `in_pairs` says whether bfloat16 may be multiplied in pairs."""
-    stem = _STEMS[algorithm, work][storage]
-    return stem if in_pairs else stem.replace("_bf16", "_f32")
+def stem_of(algorithm: str, work: str, storage: int) -> str:
+    """The kernel of an algorithm for a storage code."""
+    return _STEMS[algorithm, work][storage]
 
 
 _STEMS = {

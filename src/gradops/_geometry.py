@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from gradops._algorithms import UNKNOWN, algorithms, multiplies_pairs
+from gradops._algorithms import UNKNOWN, algorithms
 from gradops._problem import Axis, Plan, laid_down, sharing
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
@@ -164,7 +164,6 @@ def plan(
         algorithms=algorithms(*asked, sharing=shared, by_slots=by_slots),
         paired=algorithms(*asked, paired=True, sharing=shared, by_slots=by_slots),
         doubles=algorithms(*asked, doubles=True, sharing=shared, by_slots=by_slots),
-        in_pairs=multiplies_pairs(kind.result, cols, groups, filter_shape[2], data_format),
         filter_format=filter_format,
     )
 

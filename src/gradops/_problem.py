@@ -110,7 +110,6 @@ class Plan:
     algorithms: tuple[str, ...]
     paired: tuple[str, ...]
     doubles: tuple[str, ...]
-    in_pairs: bool
     filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
@@ -121,7 +120,7 @@ class Plan:
 
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""
-        return stem_of(algorithm, self.work, storage, self.in_pairs)
+        return stem_of(algorithm, self.work, storage)
 
     def problem(self, algorithm: str, unpadded: bool = False) -> bytes:
         """The kernel's view; made when a kernel first runs, so that its lanes never outgrow arrays that exist.

@@ -2,14 +2,15 @@
 """A band: the rows of src that the taps of some successive pixels read, copied once and widened, with zeros outside, instead of once for each tap.
 
 Rows of an image follow each other, and images do; each image's begin with what its first pixels read. Channels come last. Positions along an axis
-count steps of src: pixel t reads tap i at z_step t + tap_step i. Where bfloat16 are multiplied in pairs, two channels are one number.
+count steps of src: pixel t reads tap i at z_step t + tap_step i. Where bfloat16 are multiplied in pairs, a number is two channels or, for sums over
+pixels, what two neighbouring pixels read of a channel.
 """
 from libc.stdint cimport int64_t
 from _gemm cimport KC, Taps
 from _lines cimport Lines, lines_of, no_lines
-from _patches cimport Patches, Pixel, pack_line, pack_run, pixel, src_index
+from _patches cimport BY_PAIR, BY_PIXEL, Patches, Pixel, pack_line, pack_run, pixel, src_index
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, FLOAT32, PAIR, item_size, pair_columns
+from _storage cimport real, FLOAT32, PAIR, REAL_STORAGE, VL, item_size, pair_ahead, pair_columns, widen_block
 
 cdef enum:
     LEAST_CHANNELS = 4                                  # with fewer, taps that lie side by side are copied together sooner
@@ -23,6 +24,7 @@ cdef struct Band:
     int64_t tap_row, tap_rows                           # the rows of taps of a pass
     int64_t left, width                                 # where a row begins, and its length
     int64_t pixel                                       # reals of one
+    int64_t pair                                        # channels of a real
 
 
 cdef inline bint has_band(const Patches *p) noexcept nogil:
@@ -47,19 +49,19 @@ cdef inline int64_t image_rows(const Patches *p, const Band *band, int64_t n) no
     return extent(p.row, end - begin, band.tap_rows)
 
 
-cdef inline int64_t band_size(const Patches *p, int64_t rows, int64_t columns) noexcept nogil:
+cdef inline int64_t band_size(const Patches *p, int64_t rows, int64_t columns, int64_t pair) noexcept nogil:
     """Reals of a band of so many rows and columns of an image's pixels, and of all slots."""
-    return extent(p.row, rows, p.row.taps) * extent(p.col, columns, p.col.taps) * (p.g.src_channels // PAIR)
+    return extent(p.row, rows, p.row.taps) * extent(p.col, columns, p.col.taps) * (p.g.src_channels // pair)
 
 
-cdef inline bint fits_band(const Patches *p, int64_t most, int64_t columns) noexcept nogil:
+cdef inline bint fits_band(const Patches *p, int64_t most, int64_t columns, int64_t pair) noexcept nogil:
     """Whether a band of so many pixels of a row, and of all slots, has at most `most` reals."""
-    return extent(p.row, 1, p.row.taps) <= most and extent(p.col, columns, p.col.taps) <= most and band_size(p, 1, columns) <= most
+    return extent(p.row, 1, p.row.taps) <= most and extent(p.col, columns, p.col.taps) <= most and band_size(p, 1, columns, pair) <= most
 
 
-cdef inline int64_t band_rows(const Patches *p, int64_t most) noexcept nogil:
+cdef inline int64_t band_rows(const Patches *p, int64_t most, int64_t pair) noexcept nogil:
     """Rows of pixels, at least one, of a band of all slots that surely has at most `most` reals, wherever it begins."""
-    cdef int64_t reach = extent(p.row, 1, p.row.taps), rows = most // (extent(p.col, p.col.count, p.col.taps) * (p.g.src_channels // PAIR))
+    cdef int64_t reach = extent(p.row, 1, p.row.taps), rows = most // (extent(p.col, p.col.count, p.col.taps) * (p.g.src_channels // pair))
     return larger((rows - 2 * reach) // (p.row.z_step + divide_up(reach, p.row.count)), 1)
 
 
@@ -68,7 +70,7 @@ cdef inline int64_t band_run(const Patches *p) noexcept nogil:
     return (p.col.taps if p.col.tap_step == 1 else 1) * p.g.src_channels
 
 
-cdef inline void place_band(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, Band *band) noexcept nogil:
+cdef inline void place_band(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, int64_t pair, Band *band) noexcept nogil:
     """Describes the band of so many pixels and slots."""
     cdef int64_t tap_row = p.col.taps * p.g.src_channels, columns = p.col.count, begin = 0
     band.first, band.last = pixel(p, first), pixel(p, first + count - 1)
@@ -76,7 +78,7 @@ cdef inline void place_band(const Patches *p, int64_t first, int64_t count, int6
         begin, columns = band.first.v, count
     band.left = begin * p.col.z_step + lowest(p.col, 0, p.col.taps)
     band.width = extent(p.col, columns, p.col.taps)
-    band.pixel = p.g.src_channels // PAIR
+    band.pixel, band.pair = p.g.src_channels // pair, pair
     band.tap_row = slot // tap_row
     band.tap_rows = (slot + slots - 1) // tap_row + 1 - band.tap_row
 
@@ -96,15 +98,15 @@ cdef inline bint within(const Patches *p, const Band *band, int64_t most) noexce
 
 cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexcept nogil:
     """Copies all rows, each of them at once if its pixels lie side by side. Pairs that lie as such are copied as if they were float32; those of planes are
-    widened first, which takes twice the room of the last row."""
+    made beyond the row that they are turned into, or widened first, which takes twice the room of the last row. So are those of pixels, in any layout."""
     cdef Problem g = p.g[0]
     cdef int64_t n, u, i, y, x = p.col.src_start + p.col.src_unit * band.left, size = band.width * band.pixel, channels = band.pixel
     cdef int storage = p.storage
-    cdef bint last = g.src_c == 1, at_once = PAIR == 1 and p.col.src_unit == 1 and last and g.src_x == channels
+    cdef bint last = g.src_c == 1, paired = band.pair > 1, at_once = not paired and p.col.src_unit == 1 and last and g.src_x == channels
     cdef const char *image
-    if PAIR > 1 and last:
+    if paired and last:
         g.src_n, g.src_y, g.src_x, storage = g.src_n // 2, g.src_y // 2, g.src_x // 2, FLOAT32
-    elif PAIR > 1:
+    elif paired:
         channels = g.src_channels
     for n in range(band.first.n, band.last.n + 1):
         u = (band.first.u if n == band.first.n else 0) * p.row.z_step + lowest(p.row, band.tap_row, band.tap_rows)
@@ -113,10 +115,15 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
             y = p.row.src_start + p.row.src_unit * (u + i)
             if at_once and 0 <= y < g.src_rows:
                 pack_run(p, image + y * g.src_y * item_size(storage), x * channels, size, g.src_cols * channels, dst)
+            elif paired and g.src_x == 1 and p.col.src_unit == 1 and band.pixel >= VL:
+                pack_line(&g, storage, image, y, x, 1, band.width, channels, BY_PAIR, dst + size, band.width)
+                widen_block(REAL_STORAGE, <const char *> (dst + size), 1, band.width, band.width, band.pixel, dst, band.pixel)
             else:
-                pack_line(&g, storage, image, y, x, p.col.src_unit, band.width, channels, False, dst, channels)
-            if PAIR > 1 and not last:
-                pair_columns(dst, 1, band.width * channels, 0)
+                pack_line(&g, storage, image, y, x, p.col.src_unit, band.width, channels, BY_PIXEL, dst, channels)
+                if paired and not last:
+                    pair_columns(dst, 1, band.width * channels, 0)
+            if not paired:
+                pair_ahead(dst, size, p.col.z_step * band.pixel)
             dst += size
 
 
@@ -143,7 +150,7 @@ cdef inline int64_t slot_index(const Patches *p, const Band *band, int64_t slot)
     """Where a slot lies from there."""
     cdef int64_t tap = slot // p.g.src_channels
     return ((p.row.tap_step * (tap // p.col.taps) - lowest(p.row, band.tap_row, band.tap_rows)) * band.width
-            + p.col.tap_step * (tap % p.col.taps)) * band.pixel + slot % p.g.src_channels // PAIR
+            + p.col.tap_step * (tap % p.col.taps)) * band.pixel + slot % p.g.src_channels // band.pair
 
 
 cdef inline int64_t place_taps(const Patches *p, const Band *band, int64_t slot, int64_t slots, int64_t *at, int64_t *depth) noexcept nogil:

@@ -4,7 +4,7 @@ src channel). Packing a block of it is where storage is widened, layout is dealt
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, Lane, larger, smaller, divide_up
-from _storage cimport real, FLOAT32, item_size, clear, widen, widen_block
+from _storage cimport real, FLOAT32, item_size, clear, pair_lines, place_halves, widen, widen_block
 
 
 cdef struct Patches:
@@ -112,8 +112,16 @@ cdef inline void clear_block(int64_t rows, int64_t cols, real *dst, int64_t ld) 
             clear(dst + r * ld, cols)
 
 
-cdef inline void pack_line(const Problem *g, int storage, const char *src, int64_t y, int64_t x, int64_t step, int64_t pixels, int64_t channels, bint by_slot, real *dst, int64_t ld) noexcept nogil:
-    """Pixels (y, x), (y, x + step), ... of the image and channel at src: dst[pixel ld + channel] or, by slot, dst[channel ld + pixel]."""
+cdef enum Form:                                         # of a packed block:
+    BY_PIXEL = 0                                        # dst[pixel ld + slot]
+    BY_SLOT = 1                                         # dst[slot ld + pixel]
+    BY_PAIR = 2                                         # of planes of bfloat16: pairs of neighbouring slots, dst[slot / 2 ld + pixel]
+    BY_HALF = 3                                         # or of neighbouring pixels, as they lie: halves of dst[slot ld + pixel / 2]
+
+
+cdef inline void pack_line(const Problem *g, int storage, const char *src, int64_t y, int64_t x, int64_t step, int64_t pixels, int64_t channels, Form form, real *dst, int64_t ld) noexcept nogil:
+    """Pixels (y, x), (y, x + step), ... of the image and channel at src, channels being slots. Where those are paired, they are an even number, and step is 1;
+    where pixels are, it is 1 or 2."""
     cdef int64_t low = 0, high = pixels
     if x < 0:
         low = smaller(divide_up(-x, step), pixels)
@@ -122,7 +130,13 @@ cdef inline void pack_line(const Problem *g, int storage, const char *src, int64
     if not 0 <= y < g.src_rows:
         low = high = pixels
     src += (y * g.src_y + (x + low * step) * g.src_x) * item_size(storage)
-    if by_slot:
+    if form == BY_HALF:
+        place_halves(src, g.src_c * item_size(storage), channels, <int> step, low, high, pixels, <char *> dst, ld)
+    elif form == BY_PAIR:
+        clear_block(channels // 2, low, dst, ld)
+        pair_lines(src, g.src_c * item_size(storage), channels, high - low, dst + low, ld)
+        clear_block(channels // 2, pixels - high, dst + high, ld)
+    elif form == BY_SLOT:
         clear_block(channels, low, dst, ld)
         widen_block(storage, src, g.src_c, step * g.src_x, channels, high - low, dst + low, ld)
         clear_block(channels, pixels - high, dst + high, ld)
@@ -132,14 +146,23 @@ cdef inline void pack_line(const Problem *g, int storage, const char *src, int64
         clear_block(pixels - high, channels, dst + high * ld, ld)
 
 
-cdef inline void pack_tap(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t j, int64_t c, int64_t channels, bint by_slot, real *dst, int64_t ld) noexcept nogil:
+cdef inline void pack_tap(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t j, int64_t c, int64_t channels, Form form, real *dst, int64_t ld) noexcept nogil:
     """Channels c.. of tap (i, j) for `pixels` pixels of one row."""
     cdef const char *src = p.src + (at.n * p.g.src_n + c * p.g.src_c) * item_size(p.storage)
     pack_line(p.g, p.storage, src, src_index(p.row, at.u, i), src_index(p.col, at.v, j), p.col.src_unit * p.col.z_step, pixels, channels,
-              by_slot, dst, ld)
+              form, dst, ld)
 
 
-cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, bint by_slot, real *dst, int64_t ld) noexcept nogil:
+cdef inline real *packed(Form form, real *dst, int64_t ld, int64_t slot, int64_t pixel) noexcept nogil:
+    """Where a slot of a pixel lies in a packed block."""
+    if form == BY_PIXEL:
+        return dst + pixel * ld + slot
+    if form == BY_HALF:
+        return <real *> (<char *> (dst + slot * ld) + 2 * pixel)
+    return dst + (slot // 2 if form == BY_PAIR else slot) * ld + pixel
+
+
+cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, Form form, real *dst, int64_t ld) noexcept nogil:
     """The block of pixels first.. and slots slot..: row by row of pixels, tap by tap."""
     cdef Pixel at = pixel(p, first)
     cdef int64_t cs = p.g.src_channels, done = 0, pixels, s, c, tap, channels
@@ -150,8 +173,8 @@ cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64
             c = (slot + s) % cs
             tap = (slot + s) // cs
             channels = smaller(cs - c, slots - s)
-            pack_tap(p, &at, pixels, tap // p.col.taps, tap % p.col.taps, c, channels, by_slot,
-                     dst + (s * ld + done if by_slot else done * ld + s), ld)
+            pack_tap(p, &at, pixels, tap // p.col.taps, tap % p.col.taps, c, channels, form,
+                     packed(form, dst, ld, s, done), ld)
             s += channels
         advance(p, &at, pixels)
         done += pixels
@@ -180,7 +203,7 @@ cdef inline void pack_pixels(const Patches *p, int64_t first, int64_t count, int
     cdef Pixel at = pixel(p, first)
     cdef int64_t width = p.col.taps * p.g.src_channels, done = 0, pixels, s, begin, take
     if not p.runs:
-        pack_taps(p, first, count, slot, slots, False, dst, ld)
+        pack_taps(p, first, count, slot, slots, BY_PIXEL, dst, ld)
         return
     while done < count:
         pixels = smaller(p.col.count - at.v, count - done)
@@ -205,4 +228,24 @@ cdef inline void pack_pairs(const Patches *p, int64_t first, int64_t count, int6
 
 cdef inline void pack_slots(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
     """dst[s ld + i] = the value of pixel first + i at slot + s."""
-    pack_taps(p, first, count, slot, slots, True, dst, ld)
+    pack_taps(p, first, count, slot, slots, BY_SLOT, dst, ld)
+
+
+cdef inline bint pairs_pixels(const Patches *p) noexcept nogil:
+    """Whether neighbouring pixels can be packed as pairs: what they read lies side by side in planes, or every second one."""
+    return p.g.src_x == 1 and 1 <= p.col.src_unit * p.col.z_step <= 2
+
+
+cdef inline bint pairs_slots(const Patches *p) noexcept nogil:
+    """Whether neighbouring slots can be packed as pairs."""
+    return p.g.src_x == 1 and p.col.src_unit * p.col.z_step == 1 and p.g.src_channels % 2 == 0
+
+
+cdef inline void pack_slot_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """dst[s ld + i] = the pair of the values of pixel first + i at slot + 2s and slot + 2s + 1. *Assumes:* pairs_slots; slot and slots are even."""
+    pack_taps(p, first, count, slot, slots, BY_PAIR, dst, ld)
+
+
+cdef inline void pack_pixel_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """dst[s ld + i] = the pair of the values of pixels first + 2i and first + 2i + 1 at slot + s, as far as there are pixels. *Assumes:* pairs_pixels."""
+    pack_taps(p, first, count, slot, slots, BY_HALF, dst, ld)

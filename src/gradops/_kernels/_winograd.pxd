@@ -13,7 +13,7 @@ where src is a tile of 4x4 pixels, dst one of 2x2, * multiplies elements, and
 All factors are powers of two, so that small integers stay exact. The 16 elements of a transformed tile are its *planes*.
 """
 from libc.stdint cimport int64_t
-from _patches cimport pack_line
+from _patches cimport BY_PIXEL, pack_line
 from _problem cimport Problem, Lane, divide_up, smaller
 from _storage cimport real, vec, NR, NV, VL, clear, item_size, load, store
 
@@ -168,7 +168,7 @@ cdef inline void pack_src(const Tiles *t, int storage, const char *src, const Ru
     if channels < NR:
         clear(stage, 4 * LINE * NR)
     for i in range(4):
-        pack_line(t.g, storage, src, y + i * t.row.src_unit, x, t.col.src_unit, 2 * r.count + 2, channels, False, stage + i * LINE * NR, NR)
+        pack_line(t.g, storage, src, y + i * t.row.src_unit, x, t.col.src_unit, 2 * r.count + 2, channels, BY_PIXEL, stage + i * LINE * NR, NR)
     for i in range(r.count):
         for v in range(NV):
             transform_src(stage + 2 * i * NR + v * VL, LINE * NR, NR, dst + i * ld + v * VL, plane)

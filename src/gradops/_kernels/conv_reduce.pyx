@@ -16,9 +16,9 @@ from _entry cimport exported, outcome
 from _band cimport Band, band_index, band_rows, band_run, band_size, fits_band, pack_band, place_band, slot_index
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, Taps, operands, stream, gemm_block, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slots, slots as slots_of, src_in_planes, src_in_rows, src_index
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixel_pairs, pack_pixels, pack_slots, pairs_pixels, slots as slots_of, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
-from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, prefetch_soon
+from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, place_halves, prefetch_soon
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time, at most,
@@ -36,7 +36,8 @@ cdef enum:
     MOST_COPIED = 128                                   # reals of a band for each pixel, at most
     FEW_PLANES = 8                                      # channels of x that are put side by side, at least, unless those of dy are many:
     MANY_PLANES = 80
-    WIDEST_RUN = 64                                     # slots that lie side by side in a band, at most, if dy fills less than a vector
+    WIDEST_RUN = 64                                     # slots that lie side by side in a band, at most, if dy fills less than a vector,
+    WIDEST_RUN_OF_PAIRS = 20                            # and if they are pairs
     SHORTEST_ROW = 6                                    # pixels of a row of a band, at least
     BAND_DEPTH = 128                                    # pixels of a band, at least, if it has room for their rows
     NEAR = 12 * 1024                                    # reals of a band that stays in a first cache, about
@@ -129,7 +130,7 @@ cdef bint is_wide(const Reduce *w) noexcept nogil:
     """Whether planes of dy are read where they lie. Of half as many blocks beside each other, each packs x: 1x1 layers with strides take 0.9 of the time
     (float32, Zen 5)."""
     cdef Patches p = first_patches(w)
-    return planes(w, &p) and in_place(w)
+    return planes(w, &p) and planes_in_place(w)
 
 
 cdef bint whole(const Problem *g) noexcept nogil:
@@ -137,27 +138,31 @@ cdef bint whole(const Problem *g) noexcept nogil:
     return g.row_lanes * g.col_lanes == 1 and row_lanes(g).taps == g.filter_rows and col_lanes(g).taps == g.filter_cols
 
 
-cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t channels, int64_t first, int64_t count, real *dst, int64_t distance) noexcept nogil:
-    """dst[panel][i][j] = dy[pixel first + i, channel + panel NR + j], zero beyond the channels."""
-    cdef int64_t panel, width, done = 0, take
+cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t channels, int64_t first, int64_t count, bint by_row, real *dst, int64_t distance) noexcept nogil:
+    """dst[panel][i][j] = dy[pixel first + i, channel + panel NR + j], zero beyond the channels. By row, no pair has pixels of two rows."""
+    cdef int64_t size = item_size(w.storage), done = 0, step = 0, panel, width, take
+    cdef bint at_once = dst_in_rows(p) and not by_row, lines = PAIR > 1 and w.g.dst_c == 1 and (by_row or at_once)
     cdef Pixel at = pixel(p, first)
     cdef const char *src
-    if PAIR > 1 and dst_in_rows(p):
-        for panel in range(divide_up(channels, NR)):
-            src = w.dy + (first * w.g.dst_x + channel + panel * NR) * item_size(w.storage)
-            pair_lines(src, w.g.dst_x * item_size(w.storage), count, smaller(channels - panel * NR, NR), dst + panel * distance, NR)
-        return
+    cdef real *rows
     if channels % NR:
         clear(dst + channels // NR * distance, count * NR)
     while done < count:
-        take = count if dst_in_rows(p) else smaller(p.col.count - at.v, count - done)
+        take = count if at_once else smaller(p.col.count - at.v, count - done)
         for panel in range(divide_up(channels, NR)):
             width = smaller(channels - panel * NR, NR)
-            src = w.dy + dy_index(w, p, &at, channel + panel * NR) * item_size(w.storage)
-            widen_block(w.storage, src, w.g.dst_x, w.g.dst_c, take, width, dst + panel * distance + done * NR, NR)
+            src = w.dy + dy_index(w, p, &at, channel + panel * NR) * size
+            rows = dst + panel * distance + step * NR
+            if lines:
+                pair_lines(src, w.g.dst_x * size, take, width, rows, NR)
+            else:
+                widen_block(w.storage, src, w.g.dst_x, w.g.dst_c, take, width, rows, NR)
+            if by_row and not lines:
+                pair_rows(rows, take, NR, NR)
         advance(p, &at, take)
         done += take
-    for panel in range(divide_up(channels, NR)):
+        step += divide_up(take, PAIR) if by_row or lines else take
+    for panel in range(divide_up(channels, NR) if not (by_row or lines) else 0):
         pair_rows(dst + panel * distance, count, NR, NR)
 
 
@@ -192,8 +197,8 @@ cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t 
     return rows
 
 
-cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth) noexcept nogil:
-    """Panels of dy. In place, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
+cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, bint by_row) noexcept nogil:
+    """Panels of dy, by row as pack_dy does. In place, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
     cdef int64_t channel = b.group * w.g.dst_channels + b.channel
     cdef Rows rows = rows_of(w.dy, w.g.dst_x, item_size(w.storage), first, channel, dst_in_rows(p))
     rows.in_place = usable(w, &rows) and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
@@ -201,7 +206,7 @@ cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
         rows.at, rows.ld, rows.panel = <const real *> rows.lies, w.g.dst_x, NR
     else:
         rows.at, rows.ld, rows.panel = b.dy, NR, DEPTH * NR
-        pack_dy(w, p, channel, b.channels, first, depth, b.dy, DEPTH * NR)
+        pack_dy(w, p, channel, b.channels, first, depth, by_row, b.dy, DEPTH * NR)
     return rows
 
 
@@ -274,7 +279,7 @@ cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more,
 
 cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, real *c, bint accumulate, bint more) noexcept nogil:
     """c (+)= x' dy or, turned, dy' x. Fetches the pixels after these, if there are more."""
-    cdef Rows x = patch_rows(w, p, b, first, depth, slot, slots), dy = dy_rows(w, p, b, first, depth)
+    cdef Rows x = patch_rows(w, p, b, first, depth, slot, slots), dy = dy_rows(w, p, b, first, depth, False)
     cdef Stream next_x = next_rows(&x, slots * item_size(w.storage), depth, more, c), next_dy = next_rows(&dy, b.channels * item_size(w.storage), depth, more, c)
     if w.turned:
         multiply_rows(b.channels, slots, depth, &dy, &x, c, accumulate, next_x, next_dy)
@@ -303,6 +308,11 @@ cdef bint planes(const Reduce *w, const Patches *p) noexcept nogil:
     return w.g.src_c != 1 and dst_in_planes(p) and w.g.dst_c >= LEAST_PLANE
 
 
+cdef bint planes_in_place(const Reduce *w) noexcept nogil:
+    """Whether planes are used where they lie: bfloat16 as the pairs that neighbouring pixels are, of an even number of them."""
+    return w.storage == PACKED_STORAGE and MR > 6 and w.g.dst_c % PAIR == 0
+
+
 cdef int64_t plane_part(const Reduce *w, int64_t first, int64_t most) noexcept nogil:
     """Pixels from `first` to the end of its part of a plane, which falls into even parts."""
     cdef int64_t size = w.g.dst_c, each = divide_up(divide_up(size, divide_up(size, most)), VL) * VL, at = first % size
@@ -314,7 +324,7 @@ cdef int64_t plane_depth(const Reduce *w, const Patches *p) noexcept nogil:
     themselves; few channels of the other operand are turned for as many. 16 to 96 channels of 112x112 take 0.75 of the time, 64 to 64 of 56x56 0.95, 64 to
     256 1.0 (float32, Zen 5)."""
     cdef int64_t panels = divide_up(w.slots if w.turned else w.g.dst_channels, NR)
-    if not in_place(w) or not src_in_planes(p):
+    if not planes_in_place(w) or not src_in_planes(p):
         return DEPTH
     return larger(smaller(DEPTH * LD // (panels * NR), LONG_DEPTH) // VL * VL, DEPTH)
 
@@ -322,12 +332,15 @@ cdef int64_t plane_depth(const Reduce *w, const Patches *p) noexcept nogil:
 cdef void rows_by_channel(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, Rows *rows) noexcept nogil:
     """The operand with more columns, as [column][pixel]. Planes of 32x32 to 128x128, whose rows share a set of the first cache, as well: packed, they take
     1.0 to 1.7 of the time (float32 and float64, Zen 5)."""
-    rows.in_place = usable(w, rows)
+    rows.in_place = rows.lies != NULL and planes_in_place(w)
     if rows.in_place:
         rows.at, rows.ld = <const real *> rows.lies, rows.row // <int64_t> sizeof(real)
         return
     rows.ld = LD
-    if w.turned:
+    if has_halves(p, w.turned):
+        rows.at = b.dy if w.turned else b.patch
+        halves_by_column(w, p, b, first, depth, 0 if w.turned else slot, b.channels if w.turned else slots, w.turned, b.dy if w.turned else b.patch)
+    elif w.turned:
         rows.at = b.dy
         copy_dy(w, p, b, first, depth)
         pair_columns(b.dy, b.channels, depth, LD)
@@ -339,15 +352,56 @@ cdef void rows_by_channel(const Reduce *w, const Patches *p, const Panel *b, int
 
 cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, Rows *rows) noexcept nogil:
     """The operand with fewer columns, as panels [pixel][NR]; no one uses what lies beyond the columns."""
-    cdef int64_t panel
+    cdef int64_t panel, columns = slots if w.turned else b.channels
+    cdef real *dst = b.patch if w.turned else b.dy
     rows.ld, rows.panel = NR, larger(depth, DEPTH) * NR
+    if (PAIR > 1 and rows.lies != NULL and planes_in_place(w)) or has_halves(p, not w.turned):
+        rows.at = dst
+        for panel in range(divide_up(columns, NR)):
+            turn_pairs(w, p, b, first, depth, slot, panel * NR, smaller(columns - panel * NR, NR), rows, dst + panel * rows.panel)
+        return
     if not w.turned:
         rows.at = b.dy
-        pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, first, depth, b.dy, rows.panel)
+        pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, first, depth, False, b.dy, rows.panel)
         return
     rows.at = b.patch
     for panel in range(divide_up(slots, NR)):
         turn_panel(w, p, b, first, depth, slot + panel * NR, smaller(slots - panel * NR, NR), rows.lies + panel * NR * rows.row if rows.lies != NULL else NULL, rows.row, b.patch + panel * rows.panel)
+
+
+cdef bint has_halves(const Patches *p, bint of_dy) noexcept nogil:
+    """Whether pixels of an operand are copied as the pairs that they are in planes."""
+    return PAIR > 1 and (of_dy or pairs_pixels(p))
+
+
+cdef void halves_by_column(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t count, int64_t column, int64_t columns, bint of_dy, real *dst) noexcept nogil:
+    """dst[j] = the pairs of pixels of slot column + j or, of dy, of the block's channel column + j, an odd one with a zero beside it."""
+    cdef int64_t done = 0, take
+    cdef Pixel at = pixel(p, first)
+    if not of_dy:
+        pack_pixel_pairs(p, first, count, column, columns, dst, LD)
+    while of_dy and done < count:
+        take = p.col.count - at.v if not dst_in_planes(p) else (p.row.count - at.u) * p.col.count - at.v
+        take = smaller(take, count - done)
+        place_halves(w.dy + dy_index(w, p, &at, b.group * w.g.dst_channels + b.channel + column) * item_size(w.storage), w.g.dst_c * item_size(w.storage), columns,
+                     1, 0, take, take, <char *> dst + done * item_size(w.storage), LD)
+        done += take
+        at = pixel(p, first + done)
+    if count % PAIR:
+        place_halves(NULL, 0, columns, 1, 0, 0, 1, <char *> dst + count * item_size(w.storage), LD)
+
+
+cdef void turn_pairs(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t column, int64_t columns, const Rows *rows, real *dst) noexcept nogil:
+    """A panel of pairs of pixels, from where they lie in planes or by way of columns of them, which have room for DEPTH."""
+    cdef int64_t done = 0, some
+    if rows.lies != NULL and planes_in_place(w):
+        widen_block(REAL_STORAGE, rows.lies + column * rows.row, 1, rows.row // <int64_t> sizeof(real), depth // PAIR, columns, dst, NR)
+        done = depth
+    while done < depth:
+        some = smaller(depth - done, DEPTH)
+        halves_by_column(w, p, b, first + done, some, column + (slot if w.turned else 0), columns, not w.turned, b.turn)
+        widen_block(REAL_STORAGE, <const char *> b.turn, 1, LD, divide_up(some, PAIR), columns, dst + done // PAIR * NR, NR)
+        done += some
 
 
 cdef void turn_panel(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, const char *lies, int64_t row, real *dst) noexcept nogil:
@@ -378,13 +432,16 @@ cdef void copy_dy(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
         done += take
 
 
-cdef Stream next_plane_rows(const Rows *now, const Rows *next, int64_t columns, int64_t depth, bint more, const real *c) noexcept nogil:
+cdef Stream next_plane_rows(const Reduce *w, const Rows *now, const Rows *next, int64_t columns, int64_t depth, bint more, const real *c) noexcept nogil:
     """The pixels that an operand's planes have next. Few planes are fetched at once, since a tile has as many steps as pixels."""
-    cdef int64_t lines = divide_up(depth * now.row, now.row * (LINE // <int64_t> sizeof(real))), i, j
+    cdef int64_t lines = divide_up(depth * item_size(w.storage), LINE), i, j
+    cdef Stream following
     if now.lies == NULL or not more:
         return stream(c, 0, 0, 1)
     if 4 * columns >= 3 * depth:
-        return stream(next.lies, LINE, next.row, lines)
+        following = stream(next.lies, LINE, next.row * PAIR, lines)
+        following.far = next.row
+        return following
     if depth > DEPTH:                                   # CPUs fetch long rows by themselves
         return stream(c, 0, 0, 1)
     for i in range(columns):
@@ -405,7 +462,7 @@ cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int
     next_x, next_dy = patch_planes(w, p, first + depth, slot), dy_planes(w, p, b, first + depth)
     product = operands(divide_up(depth, PAIR), NULL, tall.ld, NR, LD, accumulate)
     multiply(False, rows, columns, &product, tall.at, flat.at, flat.panel, c,
-             next_plane_rows(&x, &next_x, slots, depth, more, c), next_plane_rows(&dy, &next_dy, b.channels, depth, more, c))
+             next_plane_rows(w, &x, &next_x, slots, depth, more, c), next_plane_rows(w, &dy, &next_dy, b.channels, depth, more, c))
 
 
 cdef bint by_band(const Patches *p) noexcept nogil:
@@ -416,25 +473,33 @@ cdef bint by_band(const Patches *p) noexcept nogil:
     1.63; 31 to 4 and to 8 1.65 and 1.33, to 16 0.89, but 16 to 1 and to 4 0.85. Channels first, those of x are put side by side, and pixels of dy turned, as
     they are for patches if there are more slots than channels of dy: groups of 16 0.67, with stride 2 0.55; 19 to 23, 4x4 taps 0.75; 64 to 64, 5x5 taps
     0.9; alexnet's first layer 0.87, but resnet's 1.02, inception's 1.57; 3 to 128 1.04 to 1.55.
+
+    Pairs of bfloat16, channels last: groups of 16 0.78, first layers 0.8 to 0.9, 64 and 32 channels 0.95 and 0.9; beside a band of float32, first layers 0.55
+    to 0.8 (Zen 4). Channels first, patches of pairs are copied as they lie: 64 channels 0.85 of the time of a band, groups of 16 1.0, with strides 0.8.
     """
     cdef int64_t columns = smaller(p.col.count, DEPTH), rows
-    if PAIR > 1 or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_CHANNELS:
+    if (PAIR > 1 and p.g.src_c != 1) or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_CHANNELS:
         return False
-    if p.g.dst_channels < VL and band_run(p) > WIDEST_RUN:
+    if p.g.dst_channels < VL and band_run(p) > (WIDEST_RUN if PAIR == 1 else WIDEST_RUN_OF_PAIRS):
         return False
     if p.g.src_c != 1 and p.g.src_channels > 1 and (p.g.dst_channels > slots_of(p) or (p.g.src_channels < FEW_PLANES and p.g.dst_channels < MANY_PLANES)):
         return False
-    if p.col.count < SHORTEST_ROW or not fits_band(p, BAND, columns):
+    if p.col.count < SHORTEST_ROW or not fits_band(p, BAND, columns, 1):
         return False
     rows = smaller(rows_of_band(p), p.row.count)
-    if band_size(p, rows, columns) > rows * columns * slots_of(p):
+    if band_size(p, rows, columns, 1) > rows * columns * slots_of(p):
         return False
     return p.row.z_step * p.col.z_step * p.g.src_channels <= smaller(slots_of(p), MOST_COPIED)
 
 
 cdef int64_t rows_of_band(const Patches *p) noexcept nogil:
     """As many rows of pixels as a first cache has room for, or as make a band long enough."""
-    return smaller(larger(band_rows(p, NEAR), BAND_DEPTH // p.col.count), band_rows(p, BAND))
+    return smaller(larger(band_rows(p, NEAR, 1), BAND_DEPTH // p.col.count), band_rows(p, BAND, 1))
+
+
+cdef int64_t span_begin(const Reduce *w, const Patches *p, int64_t span) noexcept nogil:
+    """Where a span of pixels begins: where no pair of them is cut."""
+    return smaller(part(divide_up(pixels(p), PAIR), span, w.dw.spans) * PAIR, pixels(p))
 
 
 cdef int64_t band_depth(const Patches *p, int64_t first, int64_t end) noexcept nogil:
@@ -445,7 +510,7 @@ cdef int64_t band_depth(const Patches *p, int64_t first, int64_t end) noexcept n
 
 cdef void reduce_band(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """reduce_run with each row of x copied once: windows overlap there, a step of pixels apart, so nothing is copied per tap."""
-    cdef int64_t first = part(pixels(p), b.span, w.dw.spans), end = part(pixels(p), b.span + 1, w.dw.spans), depth, panel
+    cdef int64_t first = span_begin(w, p, b.span), end = span_begin(w, p, b.span + 1), depth, panel
     cdef int64_t[DEPTH] at, depths
     cdef Band band
     cdef Rows dy
@@ -453,8 +518,8 @@ cdef void reduce_band(const Reduce *w, const Patches *p, const Panel *b, int64_t
     rows.at, rows.depth = at, depths
     while first < end:
         depth = band_depth(p, first, end)
-        place_band(p, first, depth, pair_slot, slots, &band)
-        dy = dy_rows(w, p, b, first, depth)
+        place_band(p, first, depth, pair_slot, slots, 1, &band)
+        dy = dy_rows(w, p, b, first, depth, True)
         pack_band(p, &band, b.patch)
         rows.count = place_rows(p, &band, depth, at, depths)
         for panel in range(divide_up(b.channels, NR)):
@@ -464,13 +529,14 @@ cdef void reduce_band(const Reduce *w, const Patches *p, const Panel *b, int64_t
 
 
 cdef int64_t place_rows(const Patches *p, const Band *band, int64_t depth, int64_t *at, int64_t *depths) noexcept nogil:
-    """Where each row of pixels begins in a band, and how many it has. Returns how many rows there are."""
-    cdef int64_t count = 0
+    """Where each row of pixels begins in a band, and how many steps it has. Returns how many rows there are."""
+    cdef int64_t count = 0, run
     cdef Pixel now = band.first
     while depth > 0:
-        at[count], depths[count] = band_index(p, band, &now), smaller(p.col.count - now.v, depth)
-        advance(p, &now, depths[count])
-        depth -= depths[count]
+        run = smaller(p.col.count - now.v, depth)
+        at[count], depths[count] = band_index(p, band, &now), divide_up(run, PAIR)
+        advance(p, &now, run)
+        depth -= run
         count += 1
     return count
 
@@ -484,8 +550,8 @@ cdef struct Pieces:                                     # memory that is needed 
 cdef void add_pieces(Pieces *pieces, const char *at, int64_t distance, int64_t step, int64_t count) noexcept nogil:
     """So many more, as far as there is room, a distance apart."""
     cdef int64_t i
-    for i in range(smaller(count, PIECES - pieces.count)):
-        pieces.at[pieces.count], pieces.step[pieces.count] = at + i * distance, step
+    for i in range(smaller(count * PAIR, PIECES - pieces.count)):
+        pieces.at[pieces.count], pieces.step[pieces.count] = at + i // PAIR * distance + i % PAIR * step, step * PAIR
         pieces.count += 1
 
 
@@ -520,7 +586,7 @@ cdef void multiply_band(const Reduce *w, const Patches *p, const Panel *b, const
         one = piece_of(&next, piece, c)
         if both:
             two = piece_of(&next, piece + 1, c)
-        multiply_run(take, columns, depth, rows, b.patch + slot_index(p, band, slot), p.col.z_step * band.pixel, dy.at + panel * dy.panel, dy.ld, c, w.ldc, accumulate, one, two)
+        multiply_run(take, columns, depth, rows, b.patch + slot_index(p, band, slot), PAIR * p.col.z_step * band.pixel, dy.at + panel * dy.panel, dy.ld, c, w.ldc, accumulate, one, two)
         slot, piece, c = slot + take, piece + 1 + both, c + take * w.ldc
 
 
@@ -554,7 +620,7 @@ cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:
 
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, some at a time."""
-    cdef int64_t first = part(pixels(p), b.span, w.dw.spans), end = part(pixels(p), b.span + 1, w.dw.spans), most = pass_depth(w, p), depth
+    cdef int64_t first = span_begin(w, p, b.span), end = span_begin(w, p, b.span + 1), most = pass_depth(w, p), depth
     if by_band(p):
         reduce_band(w, p, b, pair_slot, slots, c, accumulate)
         return

@@ -200,32 +200,69 @@ static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld
     }
 }
 
-/* dst[c] = the pair of one[c] and two[c], for c < 2 VL. */
-static inline void store_pairs(halves one, halves two, real *dst) {
+/* dst[c] = the pair of one[c] and two[c], for those c < 2 VL that `some` has. */
+static inline void store_pairs(halves one, halves two, __mmask32 some, real *dst) {
     halves low, high;
     for (int i = 0; i < 2 * VL; i++) {
         low[i] = i / 2 + i % 2 * 2 * VL;
         high[i] = low[i] + VL;
     }
-    *(halves *)dst = __builtin_shuffle(one, two, low);
-    *(halves *)(dst + VL) = __builtin_shuffle(one, two, high);
+    _mm512_mask_storeu_ps(dst, (__mmask16)some, (__m512)__builtin_shuffle(one, two, low));
+    if (some >> VL) _mm512_mask_storeu_ps(dst + VL, (__mmask16)(some >> VL), (__m512)__builtin_shuffle(one, two, high));
 }
 
-/* dst[r ld + c] = the pair of rows 2r and 2r + 1 of column c, which lie as bfloat16, `row` bytes apart. Writes at least 2 VL columns. */
+/* dst[r ld + c] = the pair of rows 2r and 2r + 1 of column c, which lie as bfloat16, `row` bytes apart. */
 static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld) {
     const int64_t last = cols - 2 * VL;
     const __mmask32 some = last < 0 ? (1u << cols) - 1 : ~0u;
     for (int64_t r = 0; r < rows; r += 2, src += 2 * row, dst += ld) {
         for (int64_t i = 0; i < cols; i += 2 * VL) {
             const int64_t c = last < 0 || i < last ? i : last;
-            store_pairs((halves)_mm512_maskz_loadu_epi16(some, src + 2 * c), (halves)_mm512_maskz_loadu_epi16(r + 1 < rows ? some : 0, src + row + 2 * c), dst + c);
+            store_pairs((halves)_mm512_maskz_loadu_epi16(some, src + 2 * c), (halves)_mm512_maskz_loadu_epi16(r + 1 < rows ? some : 0, src + row + 2 * c), some, dst + c);
         }
+    }
+}
+
+/* row[i] = the pair of row[i] and row[i + distance] for i < n, beyond which there are zeros. */
+static inline void pair_ahead(real *row, int64_t n, int64_t distance) {
+    for (int64_t i = 0; i < n; i += VL) {
+        const int64_t left = n - i, other = left - distance;
+        const __mmask16 some = left < VL ? (1u << left) - 1 : 0xffff, both = other >= VL ? 0xffff : other > 0 ? (1u << other) - 1 : 0;
+        const __m512i low = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(some, row + i), 16);
+        const __m512i high = _mm512_and_si512(_mm512_maskz_loadu_epi32(both, row + i + distance), _mm512_set1_epi32((int)0xffff0000u));
+        _mm512_mask_storeu_epi32(row + i, some, _mm512_or_si512(low, high));
+    }
+}
+
+/* src[i step] for i < 2 VL where `some` has i, else 0, of bfloat16; step is 1 or 2. */
+static inline halves take_halves(const char *src, int step, __mmask32 some) {
+    if (step == 1) return (halves)_mm512_maskz_loadu_epi16(some, src);
+    const uint64_t every = _pdep_u64(some, 0x5555555555555555u);
+    halves even;
+    for (int i = 0; i < 2 * VL; i++) even[i] = 2 * i;
+    return __builtin_shuffle((halves)_mm512_maskz_loadu_epi16((__mmask32)every, src), (halves)_mm512_maskz_loadu_epi16((__mmask32)(every >> 2 * VL), src + sizeof(halves)), even);
+}
+
+/* dst[r ld + i / 2] = src[r][(i - low) step] for low <= i < high, else 0, for i < n: rows of bfloat16, `row` bytes apart, of which each two become a pair. */
+static inline void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld) {
+    for (int64_t i = 0; i < n; i += 2 * VL) {
+        const __mmask32 to = n - i < 2 * VL ? (1u << (n - i)) - 1 : ~0u;
+        const __mmask32 below = high - i >= 2 * VL ? ~0u : high > i ? (1u << (high - i)) - 1 : 0;
+        const __mmask32 inside = below & (low <= i ? ~0u : low - i < 2 * VL ? ~0u << (low - i) : 0);
+        const char *from = src + 2 * (i - low) * step;
+        char *at = dst + 2 * i;
+        if (step == 1)
+            for (int64_t r = 0; r < rows; r++, from += row, at += ld * sizeof(real)) _mm512_mask_storeu_epi16(at, to, (__m512i)take_halves(from, 1, inside));
+        else
+            for (int64_t r = 0; r < rows; r++, from += row, at += ld * sizeof(real)) _mm512_mask_storeu_epi16(at, to, (__m512i)take_halves(from, 2, inside));
     }
 }
 
 #else
 
 enum { PAIR = 1, PACKED_STORAGE = REAL_STORAGE };
+static inline void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld) {}
+static inline void pair_ahead(real *row, int64_t n, int64_t distance) {}
 static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld) {}
 static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }
 static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {}

@@ -11,7 +11,7 @@ z_step 1 and src_unit 1.
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
-from _patches cimport pack_line
+from _patches cimport BY_SLOT, pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, MR, VL, all_finite, fetch_lines, item_size, load_once, prefetch_soon, store, zero, narrow_block, widen_block
@@ -186,7 +186,7 @@ cdef void stem_tile(const Gather *w, const Ring *ring, const Lane *row, const La
 cdef void fill_ring(const Gather *w, Ring *ring, int64_t last, int64_t x, const char *src) noexcept nogil:
     """Packs the rows up to `last` that the ring does not hold yet."""
     while ring.next <= last:
-        pack_line(w.g, w.storage, src, ring.next, x, 1, w.width, w.g.src_channels, True, ring_row(ring, ring.next, w.low), ring.line)
+        pack_line(w.g, w.storage, src, ring.next, x, 1, w.width, w.g.src_channels, BY_SLOT, ring_row(ring, ring.next, w.low), ring.line)
         ring.next += 1
 
 

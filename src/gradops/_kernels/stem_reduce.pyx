@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _patches cimport pack_line
+from _patches cimport BY_SLOT, pack_line
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport padded
 from _storage cimport real, vec, LINE, MR, REAL_STORAGE, VL, clear, item_size, keep, lane_mask, load, prefetch_soon, store, transpose, widen
@@ -193,7 +193,7 @@ cdef void pack_rows(const Reduce *w, const Block *b, int64_t n, int64_t u, int64
     cdef int64_t y, f
     for y in range(reach(w.row, rows)):
         for f in range(w.phases):
-            pack_line(g, w.storage, image, w.row.src_start + u * w.row.z_step + y, w.col.src_start + f, w.col.z_step, w.phase, b.src_channels, True,
+            pack_line(g, w.storage, image, w.row.src_start + u * w.row.z_step + y, w.col.src_start + f, w.col.z_step, w.phase, b.src_channels, BY_SLOT,
                       b.x + y * row_size(w) + f * w.phase, w.line)
 
 

@@ -235,7 +235,7 @@ def pack_slots(bytes problem, int64_t row_lane, int64_t col_lane, int storage, s
 def pack_slot_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
     """False, and nothing is done, where slots are no pairs."""
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
-    if not _patches.pairs_slots(&p):
+    if not _patches.has_pairs(&p):
         return False
     _patches.pack_slot_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
     return True
@@ -244,9 +244,18 @@ def pack_slot_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int stora
 def pack_pixel_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
     """False, and nothing is done, where pixels are no pairs."""
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
-    if not _patches.pairs_pixels(&p):
+    if not _patches.has_pairs(&p):
         return False
     _patches.pack_pixel_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
+    return True
+
+
+def pack_run_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
+    """False, and nothing is done, where a row of taps reads no run."""
+    cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
+    if not p.runs:
+        return False
+    _patches.pack_run_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
     return True
 
 

@@ -520,7 +520,7 @@ def test_patches_are_packed_by_pixel_and_by_slot(probe, storage, op, name, unpad
 PAIRS = [
     ("conv2d", "n2h5w37c6k4r3s3_same_nchw"),
     ("conv2d", "n1h3w70c4k4r2s3_g2_p1.2.3.1_nchw"),
-    ("conv2d", "n2h9w75c4k4r3s2_u2x2_d1x3_p1.2.40.37_nchw"),  # every second pixel, some of which read nothing
+    ("conv2d", "n2h9w75c5k4r3s2_u2x2_d1x3_p1.2.40.37_nchw"),  # every second pixel, some of which read nothing
     ("conv2d", "n1h4w40c6k3r1s1_nchw"),
     ("conv2d_backprop_input", "n2h6w40c5k6r4s3_u2x1_same_nchw"),
     ("conv2d_backprop_input", "n1h5w33c4k8r3s5_u1x2_g2_same_nchw"),
@@ -535,7 +535,7 @@ def test_patches_of_planes_are_packed_as_pairs_of_slots_and_of_pixels(pairing, o
     (image,) = random_integers([OPS[op].shapes(problem)[op != "conv2d"]], dtype_named("bfloat16"), seed=3)
     for (r, row), (s, col), group in product(enumerate(row_lanes), enumerate(col_lanes), range(head.groups)):
         nhwc = image.transpose(0, 2, 3, 1).reshape(head.images, head.src_rows, head.src_cols, -1)
-        matrix, step = patch_matrix(head, row, col, nhwc, group), col.src_unit * col.z_step
+        matrix = patch_matrix(head, row, col, nhwc, group)
         for first, count, slot, slots in blocks(matrix.shape, seed=r + s):
             values, label = (
                 matrix[first : first + count, slot : slot + slots].view(np.uint16).T,
@@ -545,14 +545,35 @@ def test_patches_of_planes_are_packed_as_pairs_of_slots_and_of_pixels(pairing, o
             with only(lattice(slots, count, 2 * (count + 3), 1), values, np.uint16, label) as memory:
                 dst = memory[: len(memory) // 2 * 2].view(np.float32)
                 assert pairing.pack_pixel_pairs(*at, slot, slots, dst, count + 3)
-            slot, slots = slot // 2 * 2, slots // 2 * 2
             values = matrix[first : first + count, slot : slot + slots].astype(np.float32).T
+            values = np.concatenate([values, np.zeros((slots % 2, count), np.float32)])
             values = paired(values[::2].copy(), values[1::2].copy())
-            if step > 1 or head.src_channels % 2:
-                assert not pairing.pack_slot_pairs(*at, slot, slots, np.zeros(0, np.float32), count + 3)
-                continue
             with only(lattice(*values.shape, count + 3, 1), values, np.float32, label) as dst:
                 assert pairing.pack_slot_pairs(*at, slot, slots, dst, count + 3)
+
+
+RUNS = [
+    ("conv2d", "n2h7w9c3k4r3s3_same_nhwc"),
+    ("conv2d", "n1h5w40c1k2r2s5_u1x2_p1.2.3.0_nhwc"),
+    ("conv2d", "n2h4w70c5k3r3s9_u2x1_same_nhwc"),  # windows longer than a register
+    ("conv2d", "n1h2w3c3k2r3s5_p6.3.7.9_nhwc"),  # pixels that read nothing
+    ("conv2d", "n1h9w9c1k2r3s3_same_nchw"),
+]
+
+
+@pytest.mark.parametrize(("op", "name"), RUNS, ids=["-".join(row) for row in RUNS])
+def test_windows_are_copied_as_the_pairs_of_slots_that_they_are(pairing, op, name):
+    problem = Problem.parse(name)
+    packed, storage = planned(op, problem).problem("conv"), STORAGE["bfloat16"]
+    head, (row,), (col,) = unpacked(packed)
+    (image,) = random_integers([OPS[op].shapes(problem)[0]], dtype_named("bfloat16"), seed=3)
+    matrix = patch_matrix(head, row, col, image.reshape(head.images, head.src_rows, head.src_cols, -1), 0)
+    for first, count, slot, slots in blocks(matrix.shape, seed=0):
+        values = matrix[first : first + count, slot : slot + slots].view(np.uint16)
+        values = np.concatenate([values, np.zeros((count, slots % 2), np.uint16)], axis=1)
+        with only(lattice(*values.shape, 2 * (slots + 3), 1), values, np.uint16, (first, slot)) as memory:
+            dst = memory[: len(memory) // 2 * 2].view(np.float32)
+            assert pairing.pack_run_pairs(packed, 0, 0, storage, image, 0, first, count, slot, slots, dst, slots + 3)
 
 
 BANDS = [

@@ -8,9 +8,9 @@ pixels, what two neighbouring pixels read of a channel.
 from libc.stdint cimport int64_t
 from _gemm cimport KC, Taps
 from _lines cimport Lines, lines_of, no_lines
-from _patches cimport BY_PAIR, BY_PIXEL, Patches, Pixel, pack_line, pack_run, pixel, src_index
+from _patches cimport BY_PIXEL, Line, Patches, Pixel, line_of, pack_line, pack_run, pixel, src_index
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, FLOAT32, PAIR, REAL_STORAGE, VL, item_size, pair_ahead, pair_columns, widen_block
+from _storage cimport real, FLOAT32, PAIR, REAL_STORAGE, VL, item_size, pair_ahead, pair_columns, place_pairs, widen_block
 
 cdef enum:
     LEAST_CHANNELS = 4                                  # with fewer, taps that lie side by side are copied together sooner
@@ -104,6 +104,7 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
     cdef int storage = p.storage
     cdef bint last = g.src_c == 1, paired = band.pair > 1, at_once = not paired and p.col.src_unit == 1 and last and g.src_x == channels
     cdef const char *image
+    cdef Line line
     if paired and last:
         g.src_n, g.src_y, g.src_x, storage = g.src_n // 2, g.src_y // 2, g.src_x // 2, FLOAT32
     elif paired:
@@ -116,7 +117,9 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
             if at_once and 0 <= y < g.src_rows:
                 pack_run(p, image + y * g.src_y * item_size(storage), x * channels, size, g.src_cols * channels, dst)
             elif paired and g.src_x == 1 and p.col.src_unit == 1 and band.pixel >= VL:
-                pack_line(&g, storage, image, y, x, 1, band.width, channels, BY_PAIR, dst + size, band.width)
+                line = line_of(&g, storage, image, y, x, 1, band.width)
+                place_pairs(line.at, line.low, line.high, line.at + g.src_c * item_size(storage), line.low, line.high, 2 * g.src_c * item_size(storage), band.pixel,
+                            1, band.width, dst + size, band.width)
                 widen_block(REAL_STORAGE, <const char *> (dst + size), 1, band.width, band.width, band.pixel, dst, band.pixel)
             else:
                 pack_line(&g, storage, image, y, x, p.col.src_unit, band.width, channels, BY_PIXEL, dst, channels)

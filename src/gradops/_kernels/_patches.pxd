@@ -4,7 +4,7 @@ src channel). Packing a block of it is where storage is widened, layout is dealt
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, Lane, larger, smaller, divide_up
-from _storage cimport real, FLOAT32, item_size, clear, pair_lines, place_halves, widen, widen_block
+from _storage cimport real, FLOAT32, item_size, clear, place_halves, place_pairs, widen, widen_block
 
 
 cdef struct Patches:
@@ -115,35 +115,42 @@ cdef inline void clear_block(int64_t rows, int64_t cols, real *dst, int64_t ld) 
 cdef enum Form:                                         # of a packed block:
     BY_PIXEL = 0                                        # dst[pixel ld + slot]
     BY_SLOT = 1                                         # dst[slot ld + pixel]
-    BY_PAIR = 2                                         # of planes of bfloat16: pairs of neighbouring slots, dst[slot / 2 ld + pixel]
-    BY_HALF = 3                                         # or of neighbouring pixels, as they lie: halves of dst[slot ld + pixel / 2]
+    BY_HALF = 2                                         # of planes of bfloat16, as they lie: halves of dst[slot ld + pixel / 2]
+
+
+cdef struct Line:                                       # of an image, a step from pixel to pixel
+    const char *at                                      # its first pixel
+    int64_t low, high                                   # those of its pixels that lie inside are low <= i < high
+
+
+cdef inline Line line_of(const Problem *g, int storage, const char *src, int64_t y, int64_t x, int64_t step, int64_t pixels) noexcept nogil:
+    """Pixels (y, x), (y, x + step), ... of the image and channel at src."""
+    cdef Line line
+    line.at, line.low, line.high = src + (y * g.src_y + x * g.src_x) * item_size(storage), 0, pixels
+    if x < 0:
+        line.low = smaller(divide_up(-x, step), pixels)
+    if x + (pixels - 1) * step >= g.src_cols:
+        line.high = larger(divide_up(g.src_cols - x, step), line.low) if x < g.src_cols else line.low
+    if not 0 <= y < g.src_rows:
+        line.low = line.high = pixels
+    return line
 
 
 cdef inline void pack_line(const Problem *g, int storage, const char *src, int64_t y, int64_t x, int64_t step, int64_t pixels, int64_t channels, Form form, real *dst, int64_t ld) noexcept nogil:
-    """Pixels (y, x), (y, x + step), ... of the image and channel at src, channels being slots. Where those are paired, they are an even number, and step is 1;
-    where pixels are, it is 1 or 2."""
-    cdef int64_t low = 0, high = pixels
-    if x < 0:
-        low = smaller(divide_up(-x, step), pixels)
-    if x + (pixels - 1) * step >= g.src_cols:
-        high = larger(divide_up(g.src_cols - x, step), low) if x < g.src_cols else low
-    if not 0 <= y < g.src_rows:
-        low = high = pixels
-    src += (y * g.src_y + (x + low * step) * g.src_x) * item_size(storage)
+    """A line of so many channels, which are slots. The step of halves is 1 or 2."""
+    cdef Line line = line_of(g, storage, src, y, x, step, pixels)
+    cdef int64_t low = line.low, inner = line.high - low, left = pixels - line.high
+    src = line.at + low * step * g.src_x * item_size(storage)
     if form == BY_HALF:
-        place_halves(src, g.src_c * item_size(storage), channels, <int> step, low, high, pixels, <char *> dst, ld)
-    elif form == BY_PAIR:
-        clear_block(channels // 2, low, dst, ld)
-        pair_lines(src, g.src_c * item_size(storage), channels, high - low, dst + low, ld)
-        clear_block(channels // 2, pixels - high, dst + high, ld)
+        place_halves(line.at, g.src_c * item_size(storage), channels, <int> step, low, line.high, pixels, <char *> dst, ld)
     elif form == BY_SLOT:
         clear_block(channels, low, dst, ld)
-        widen_block(storage, src, g.src_c, step * g.src_x, channels, high - low, dst + low, ld)
-        clear_block(channels, pixels - high, dst + high, ld)
+        widen_block(storage, src, g.src_c, step * g.src_x, channels, inner, dst + low, ld)
+        clear_block(channels, left, dst + line.high, ld)
     else:
         clear_block(low, channels, dst, ld)
-        widen_block(storage, src, step * g.src_x, g.src_c, high - low, channels, dst + low * ld, ld)
-        clear_block(pixels - high, channels, dst + high * ld, ld)
+        widen_block(storage, src, step * g.src_x, g.src_c, inner, channels, dst + low * ld, ld)
+        clear_block(left, channels, dst + line.high * ld, ld)
 
 
 cdef inline void pack_tap(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t j, int64_t c, int64_t channels, Form form, real *dst, int64_t ld) noexcept nogil:
@@ -157,9 +164,7 @@ cdef inline real *packed(Form form, real *dst, int64_t ld, int64_t slot, int64_t
     """Where a slot of a pixel lies in a packed block."""
     if form == BY_PIXEL:
         return dst + pixel * ld + slot
-    if form == BY_HALF:
-        return <real *> (<char *> (dst + slot * ld) + 2 * pixel)
-    return dst + (slot // 2 if form == BY_PAIR else slot) * ld + pixel
+    return dst + slot * ld + pixel if form == BY_SLOT else <real *> (<char *> (dst + slot * ld) + 2 * pixel)
 
 
 cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, Form form, real *dst, int64_t ld) noexcept nogil:
@@ -180,8 +185,16 @@ cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64
         done += pixels
 
 
-cdef inline void pack_windows(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t begin, int64_t count, real *dst, int64_t ld) noexcept nogil:
-    """dst[q ld + s] = slot begin + s of filter row i, for s < count, of `pixels` pixels of one row. *Assumes:* p.runs."""
+cdef inline void copy_run(const Patches *p, const char *line, int64_t begin, int64_t count, int64_t limit, bint halves, real *dst) noexcept nogil:
+    """pack_run, or the same of halves as they lie."""
+    if halves:
+        place_halves(line + begin * item_size(p.storage), 0, 1, 1, larger(-begin, 0), limit - begin, count, <char *> dst, 0)
+    else:
+        pack_run(p, line, begin, count, limit, dst)
+
+
+cdef inline void pack_windows(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t begin, int64_t count, bint halves, real *dst, int64_t ld) noexcept nogil:
+    """dst[q ld + s] = slot begin + s of filter row i, for s < count, of `pixels` pixels of one row, or halves of it. *Assumes:* p.runs."""
     cdef const Problem *g = p.g
     cdef int64_t size = item_size(p.storage), cs = g.src_channels, limit = g.src_cols * cs, q
     cdef int64_t y = src_index(p.row, at.u, i), x = src_index(p.col, at.v, 0) * cs + begin, step = p.col.src_unit * p.col.z_step * cs
@@ -189,32 +202,50 @@ cdef inline void pack_windows(const Patches *p, const Pixel *at, int64_t pixels,
     cdef int64_t high = larger(smaller((limit - count - x) // step + 1, pixels), low) if x + count <= limit else low
     cdef const char *line = p.src + (at.n * g.src_n + y * g.src_y) * size
     if not 0 <= y < g.src_rows:
-        clear_block(pixels, count, dst, ld)
+        if halves:
+            place_halves(line, 0, pixels, 1, 0, 0, count, <char *> dst, ld)
+        else:
+            clear_block(pixels, count, dst, ld)
         return
     for q in range(low):
-        pack_run(p, line, x + q * step, count, limit, dst + q * ld)
-    widen_block(p.storage, line + (x + low * step) * size, step, 1, high - low, count, dst + low * ld, ld)
+        copy_run(p, line, x + q * step, count, limit, halves, dst + q * ld)
+    if halves:
+        place_halves(line + (x + low * step) * size, step * size, high - low, 1, 0, count, count, <char *> (dst + low * ld), ld)
+    else:
+        widen_block(p.storage, line + (x + low * step) * size, step, 1, high - low, count, dst + low * ld, ld)
     for q in range(high, pixels):
-        pack_run(p, line, x + q * step, count, limit, dst + q * ld)
+        copy_run(p, line, x + q * step, count, limit, halves, dst + q * ld)
 
 
-cdef inline void pack_pixels(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
-    """dst[i ld + s] = the value of pixel first + i at slot + s."""
+cdef inline void pack_runs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, bint halves, real *dst, int64_t ld) noexcept nogil:
+    """The block of pixels first.. and slots slot..: window by window, a row of taps at once. *Assumes:* p.runs."""
     cdef Pixel at = pixel(p, first)
     cdef int64_t width = p.col.taps * p.g.src_channels, done = 0, pixels, s, begin, take
-    if not p.runs:
-        pack_taps(p, first, count, slot, slots, BY_PIXEL, dst, ld)
-        return
     while done < count:
         pixels = smaller(p.col.count - at.v, count - done)
         s = 0
         while s < slots:
             begin = (slot + s) % width
             take = smaller(width - begin, slots - s)
-            pack_windows(p, &at, pixels, (slot + s) // width, begin, take, dst + done * ld + s, ld)
+            pack_windows(p, &at, pixels, (slot + s) // width, begin, take, halves, <real *> (<char *> (dst + done * ld) + 2 * s) if halves else dst + done * ld + s, ld)
             s += take
         advance(p, &at, pixels)
         done += pixels
+
+
+cdef inline void pack_pixels(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """dst[i ld + s] = the value of pixel first + i at slot + s."""
+    if p.runs:
+        pack_runs(p, first, count, slot, slots, False, dst, ld)
+    else:
+        pack_taps(p, first, count, slot, slots, BY_PIXEL, dst, ld)
+
+
+cdef inline void pack_run_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """dst[i ld + s] = the pair of the values of pixel first + i at slot + 2s and slot + 2s + 1, an odd one with a zero beside it. *Assumes:* p.runs; bfloat16."""
+    pack_runs(p, first, count, slot, slots, True, dst, ld)
+    if slots % 2:
+        place_halves(NULL, 0, count, 1, 0, 0, 1, <char *> dst + 2 * slots, ld)
 
 
 cdef inline void pack_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
@@ -231,21 +262,48 @@ cdef inline void pack_slots(const Patches *p, int64_t first, int64_t count, int6
     pack_taps(p, first, count, slot, slots, BY_SLOT, dst, ld)
 
 
-cdef inline bint pairs_pixels(const Patches *p) noexcept nogil:
-    """Whether neighbouring pixels can be packed as pairs: what they read lies side by side in planes, or every second one."""
+cdef inline bint has_pairs(const Patches *p) noexcept nogil:
+    """Whether patches can be packed as pairs: what neighbouring pixels read lies side by side in planes, or is every second number of them."""
     return p.g.src_x == 1 and 1 <= p.col.src_unit * p.col.z_step <= 2
 
 
-cdef inline bint pairs_slots(const Patches *p) noexcept nogil:
-    """Whether neighbouring slots can be packed as pairs."""
-    return p.g.src_x == 1 and p.col.src_unit * p.col.z_step == 1 and p.g.src_channels % 2 == 0
+cdef inline void pack_pixel_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """dst[s ld + i] = the pair of the values of pixels first + 2i and first + 2i + 1 at slot + s, as far as there are pixels. *Assumes:* has_pairs."""
+    pack_taps(p, first, count, slot, slots, BY_HALF, dst, ld)
+
+
+cdef inline void pair_slots(const Patches *p, const Pixel *at, int64_t pixels, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
+    """pack_slot_pairs for pixels of one row, tap by tap: the last channel of a tap may have the first one of the next beside it."""
+    cdef int64_t cs = p.g.src_channels, size = item_size(p.storage), row = p.g.src_c * size, tap = slot // cs, c = slot % cs, end = slot + slots, i, j, pairs
+    cdef int step = <int> (p.col.src_unit * p.col.z_step)
+    cdef bint left = False
+    cdef Line line, before
+    i, j = tap // p.col.taps, tap % p.col.taps
+    before.at, before.low, before.high = NULL, 0, 0
+    while slot < end:
+        line = line_of(p.g, p.storage, p.src + (at.n * p.g.src_n + c * p.g.src_c) * size, src_index(p.row, at.u, i), src_index(p.col, at.v, j), step, pixels)
+        if left:
+            place_pairs(before.at, before.low, before.high, line.at, line.low, line.high, 0, 1, step, pixels, dst, ld)
+            slot, c, line.at, dst = slot + 1, c + 1, line.at + row, dst + ld
+        pairs = smaller(cs - c, end - slot) // 2
+        place_pairs(line.at, line.low, line.high, line.at + row, line.low, line.high, 2 * row, pairs, step, pixels, dst, ld)
+        slot, c, line.at, dst = slot + 2 * pairs, c + 2 * pairs, line.at + 2 * pairs * row, dst + pairs * ld
+        left = slot < end and c < cs
+        if left:
+            before, slot = line, slot + 1
+        c, j = 0, j + 1
+        if j == p.col.taps:
+            i, j = i + 1, 0
+    if left:
+        place_pairs(before.at, before.low, before.high, before.at, 0, 0, 0, 1, step, pixels, dst, ld)
 
 
 cdef inline void pack_slot_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
-    """dst[s ld + i] = the pair of the values of pixel first + i at slot + 2s and slot + 2s + 1. *Assumes:* pairs_slots; slot and slots are even."""
-    pack_taps(p, first, count, slot, slots, BY_PAIR, dst, ld)
-
-
-cdef inline void pack_pixel_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
-    """dst[s ld + i] = the pair of the values of pixels first + 2i and first + 2i + 1 at slot + s, as far as there are pixels. *Assumes:* pairs_pixels."""
-    pack_taps(p, first, count, slot, slots, BY_HALF, dst, ld)
+    """dst[s ld + i] = the pair of the values of pixel first + i at slot + 2s and slot + 2s + 1, an odd one with a zero beside it. *Assumes:* has_pairs."""
+    cdef int64_t done = 0, run
+    cdef Pixel at = pixel(p, first)
+    while done < count:
+        run = smaller(p.col.count - at.v, count - done)
+        pair_slots(p, &at, run, slot, slots, dst + done, ld)
+        advance(p, &at, run)
+        done += run

@@ -14,7 +14,7 @@ from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READ_WRITE, TAPS, Operands, Stream, Taps, begin_of, operands, stream, gemm_block, gemm_tile, tile_t
 from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slot_pairs, pack_slots, pairs_slots, slots, src_in_planes, src_in_rows
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_run_pairs, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, hull, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, interleave, narrow, widen_block, narrow_block, pair_columns, pair_rows
@@ -486,7 +486,7 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
     if b.in_plane and reads_planes(w, p):
         multiply_planes(w, p, b, k, kc, filter)
         return
-    if PAIR > 1 and pairs_slots(p):
+    if PAIR > 1 and has_pairs(p):
         pack_slot_pairs(p, b.first, b.count, k * KC, kc, b.patch, LDP)
     else:
         pack_slots(p, b.first, b.count, k * KC, kc, b.patch, LDP)
@@ -835,6 +835,8 @@ cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t cou
         rows.at, rows.ld = b.patch, LD
         if PAIR > 1 and g.src_c == 1 and g.src_channels % PAIR == 0:
             pack_pairs(p, b.first, b.count, slot, count, b.patch, LD)
+        elif PAIR > 1 and p.runs:
+            pack_run_pairs(p, b.first, b.count, slot, count, b.patch, LD)
         else:
             pack_pixels(p, b.first, b.count, slot, count, b.patch, LD)
             pair_columns(b.patch, b.count, count, LD)

@@ -16,7 +16,7 @@ from _entry cimport exported, outcome
 from _band cimport Band, band_index, band_rows, band_run, band_size, fits_band, pack_band, place_band, slot_index
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, Taps, operands, stream, gemm_block, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixel_pairs, pack_pixels, pack_slots, pairs_pixels, slots as slots_of, src_in_planes, src_in_rows, src_index
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, patches, pixel, pixels, pack_pairs, pack_pixel_pairs, pack_pixels, pack_run_pairs, pack_slots, slots as slots_of, src_in_planes, src_in_rows, src_index
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, place_halves, prefetch_soon
 
@@ -190,6 +190,9 @@ cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t 
             pair_lines(rows.lies, rows.row, depth, slots, b.patch, LD)
         elif PAIR > 1 and w.g.src_c == 1 and w.g.src_channels % PAIR == 0 and slot % PAIR == 0 and slots % PAIR == 0:
             pack_pairs(p, first, depth, slot, slots, b.patch + DEPTH // 2 * LD, LD // 2)
+            pair_lines(<const char *> (b.patch + DEPTH // 2 * LD), LD // 2 * sizeof(real), depth, slots, b.patch, LD)
+        elif PAIR > 1 and p.runs:
+            pack_run_pairs(p, first, depth, slot, slots, b.patch + DEPTH // 2 * LD, LD // 2)
             pair_lines(<const char *> (b.patch + DEPTH // 2 * LD), LD // 2 * sizeof(real), depth, slots, b.patch, LD)
         else:
             pack_pixels(p, first, depth, slot, slots, b.patch, LD)
@@ -371,7 +374,7 @@ cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64
 
 cdef bint has_halves(const Patches *p, bint of_dy) noexcept nogil:
     """Whether pixels of an operand are copied as the pairs that they are in planes."""
-    return PAIR > 1 and (of_dy or pairs_pixels(p))
+    return PAIR > 1 and (of_dy or has_pairs(p))
 
 
 cdef void halves_by_column(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t count, int64_t column, int64_t columns, bint of_dy, real *dst) noexcept nogil:

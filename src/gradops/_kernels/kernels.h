@@ -243,18 +243,35 @@ static inline halves take_halves(const char *src, int step, __mmask32 some) {
     return __builtin_shuffle((halves)_mm512_maskz_loadu_epi16((__mmask32)every, src), (halves)_mm512_maskz_loadu_epi16((__mmask32)(every >> 2 * VL), src + sizeof(halves)), even);
 }
 
-/* dst[r ld + i / 2] = src[r][(i - low) step] for low <= i < high, else 0, for i < n: rows of bfloat16, `row` bytes apart, of which each two become a pair. */
+/* Which i + j of 2 VL lie in low <= i + j < high. */
+static inline __mmask32 inside(int64_t i, int64_t low, int64_t high) {
+    const uint32_t below = high - i >= 2 * VL ? ~0u : high > i ? (1u << (high - i)) - 1 : 0;
+    return below & (low <= i ? ~0u : low - i < 2 * VL ? ~0u << (low - i) : 0);
+}
+
+/* dst[r ld + i / 2] = src[r][i step] for low <= i < high, else 0, for i < n: rows of bfloat16, `row` bytes apart, of which each two become a pair. */
 static inline void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld) {
     for (int64_t i = 0; i < n; i += 2 * VL) {
-        const __mmask32 to = n - i < 2 * VL ? (1u << (n - i)) - 1 : ~0u;
-        const __mmask32 below = high - i >= 2 * VL ? ~0u : high > i ? (1u << (high - i)) - 1 : 0;
-        const __mmask32 inside = below & (low <= i ? ~0u : low - i < 2 * VL ? ~0u << (low - i) : 0);
-        const char *from = src + 2 * (i - low) * step;
+        const __mmask32 to = inside(i, 0, n), from = inside(i, low, high);
+        const char *lies = src + 2 * i * step;
         char *at = dst + 2 * i;
         if (step == 1)
-            for (int64_t r = 0; r < rows; r++, from += row, at += ld * sizeof(real)) _mm512_mask_storeu_epi16(at, to, (__m512i)take_halves(from, 1, inside));
+            for (int64_t r = 0; r < rows; r++, lies += row, at += ld * sizeof(real)) _mm512_mask_storeu_epi16(at, to, (__m512i)take_halves(lies, 1, from));
         else
-            for (int64_t r = 0; r < rows; r++, from += row, at += ld * sizeof(real)) _mm512_mask_storeu_epi16(at, to, (__m512i)take_halves(from, 2, inside));
+            for (int64_t r = 0; r < rows; r++, lies += row, at += ld * sizeof(real)) _mm512_mask_storeu_epi16(at, to, (__m512i)take_halves(lies, 2, from));
+    }
+}
+
+/* dst[r ld + i] = the pair of one[r][i step] and two[r][i step], each of them 0 unless it lies from its `low` to its `high`, for i < n; rows, bfloat16, are
+ * `row` bytes apart. */
+static inline void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld) {
+    for (int64_t i = 0; i < n; i += 2 * VL) {
+        const __mmask32 to = inside(i, 0, n), from = inside(i, low, high), two_from = inside(i, two_low, two_high);
+        const int64_t at = 2 * i * step;
+        if (step == 1)
+            for (int64_t r = 0; r < rows; r++) store_pairs(take_halves(one + r * row + at, 1, from), take_halves(two + r * row + at, 1, two_from), to, dst + r * ld + i);
+        else
+            for (int64_t r = 0; r < rows; r++) store_pairs(take_halves(one + r * row + at, 2, from), take_halves(two + r * row + at, 2, two_from), to, dst + r * ld + i);
     }
 }
 
@@ -262,6 +279,7 @@ static inline void place_halves(const char *src, int64_t row, int64_t rows, int 
 
 enum { PAIR = 1, PACKED_STORAGE = REAL_STORAGE };
 static inline void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld) {}
+static inline void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld) {}
 static inline void pair_ahead(real *row, int64_t n, int64_t distance) {}
 static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld) {}
 static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }

@@ -144,6 +144,10 @@ def pair_columns(block, int64_t rows, int64_t cols, int64_t ld):
     _storage.pair_columns(reals_of(block), rows, cols, ld)
 
 
+def pairs_finite(pairs, int64_t n):
+    return _storage.pairs_finite(reals_of(pairs), n)
+
+
 def pair_ahead(row, int64_t n, int64_t distance):
     _storage.pair_ahead(reals_of(row), n, distance)
 

@@ -418,6 +418,16 @@ def test_numbers_are_paired_with_those_ahead_bit_by_bit(pairing, distance):
             pairing.pair_ahead(memory.view(np.float32), size, distance)
 
 
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
+def test_an_infinity_or_nan_is_found_in_either_half_of_a_pair(pairing, special):
+    for size in range(1, 40):
+        halves = np.array([3e38, -0.0, 1e-40, -3], dtype_named("bfloat16")).repeat(10)
+        assert pairing.pairs_finite(halves.view(np.float32), size // 2)
+        halves[size - 1] = special
+        pairs = halves.view(np.float32)
+        assert [pairing.pairs_finite(pairs, n) for n in range(20)] == [2 * n < size for n in range(20)]
+
+
 def test_product_of_pairs_is_the_sum_of_both_products(pairing):
     depth, rows, cols = 7, 5, pairing.SIZES["NR"]
     a, b = integers((rows, depth), "float32"), integers((depth, cols), "float32", seed=1)

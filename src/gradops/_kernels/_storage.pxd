@@ -24,6 +24,7 @@ cdef extern from "kernels.h" nogil:
     void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld)
     void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld)
     void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld)
+    bint pairs_finite(const real *src, int64_t n)
     void pair_ahead(real *row, int64_t n, int64_t distance)
     void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld)
     void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld)

@@ -17,7 +17,7 @@ from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_run_pairs, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, hull, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, interleave, narrow, widen_block, narrow_block, pair_columns, pair_rows
+from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, interleave, narrow, widen_block, narrow_block, pair_columns, pair_lines, pair_rows, pairs_finite, place_halves
 
 cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
@@ -36,7 +36,8 @@ cdef enum:
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
-    CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows
+    CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows,
+    FILTER_PART = 64                                    # and their pairs of slots
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes, side by side: 0.95 of the time
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
@@ -301,6 +302,14 @@ cdef int64_t filter_parts(const Gather *w) noexcept nogil:
     return divide_up(w.g.dst_channels, CHANNEL_PART if w.channel_rows else NR)
 
 
+cdef bint has_filter_pairs(const Gather *w) noexcept nogil:
+    """Whether slots of the filter are packed as pairs from where they lie: side by side, or with the channels of dst so, an even number in each tap."""
+    cdef const Problem *g = w.g
+    if PAIR == 1 or g.src_channels % PAIR:
+        return False
+    return g.filter_dst == 1 or (g.filter_src == 1 and (w.channel_rows or g.filter_dst % PAIR == 0))
+
+
 cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
     """Packs one part of the filter of one lane pair and group, tap by tap."""
     cdef const Gather *w = <const Gather *> work
@@ -322,29 +331,59 @@ cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
             if w.channel_rows:
                 pack_tap_rows(w, tap, channel, channels, slot, dst)
             else:
-                widen_block(w.storage, tap, g.filter_src, g.filter_dst, g.src_channels, channels, dst + slot * NR, NR)
+                pack_tap_panel(w, tap, channels, dst + slot // (PAIR if has_filter_pairs(w) else 1) * NR)
             slot += g.src_channels
-    if w.channel_rows:
-        for i in range(divide_up(slot, KC)):
-            pair_columns(dst + (i * g.dst_channels + channel) * LD, channels, smaller(KC, slot - i * KC), LD)
+    finish_filter(w, channel, channels, slot, dst)
+
+
+cdef void finish_filter(const Gather *w, int64_t channel, int64_t channels, int64_t slots, real *dst) noexcept nogil:
+    """Looks for infinities and NaN in what was packed, and pairs it, if it is not pairs yet."""
+    cdef int64_t blocks = divide_up(slots, KC) if w.channel_rows else 1, rows = channels if w.channel_rows else 1, block, i, count = NR * slots
+    cdef bint paired = has_filter_pairs(w), finite = True
+    cdef real *part
+    for block in range(blocks):
+        part = dst + (block * w.g.dst_channels + channel) * LD if w.channel_rows else dst
+        if w.channel_rows:
+            count = smaller(KC, slots - block * KC)
+        for i in range(rows):
+            finite = finite and (pairs_finite(part + i * LD, count // PAIR) if paired else all_finite(part + i * LD, count))
+        if w.channel_rows and not paired:
+            pair_columns(part, channels, count, LD)
+        elif not paired:
+            pair_rows(part, slots, NR, NR)
+    if not finite:
+        w.finite[0] = False
+
+
+cdef void pack_tap_panel(const Gather *w, const char *tap, int64_t channels, real *dst) noexcept nogil:
+    """dst[slot][NR], or [slot / 2][NR] of pairs."""
+    cdef const Problem *g = w.g
+    if not has_filter_pairs(w):
+        widen_block(w.storage, tap, g.filter_src, g.filter_dst, g.src_channels, channels, dst, NR)
+    elif g.filter_dst == 1:
+        pair_lines(tap, g.filter_src * item_size(w.storage), g.src_channels, channels, dst, NR)
     else:
-        if not all_finite(dst, NR * slot):
-            w.finite[0] = False
-        pair_rows(dst, slot, NR, NR)
+        widen_block(REAL_STORAGE, tap, 1, g.filter_dst // PAIR, g.src_channels // PAIR, channels, dst, NR)
 
 
 cdef void pack_tap_rows(const Gather *w, const char *tap, int64_t channel, int64_t channels, int64_t slot, real *dst) noexcept nogil:
-    """dst[KC block][channel][LD]: a tap's slots may end in the next KC block."""
+    """dst[KC block][channel][LD], or pairs of slots there: a tap's slots may end in the next KC block."""
     cdef const Problem *g = w.g
-    cdef int64_t c = 0, take, i
+    cdef int64_t c = 0, size = item_size(w.storage), take
+    cdef real[FILTER_PART * CHANNEL_PART] stage
     cdef real *rows
+    cdef const char *src
     while c < g.src_channels:
-        take = smaller(g.src_channels - c, KC - slot % KC)
-        rows = dst + (slot // KC * g.dst_channels + channel) * LD + slot % KC
-        widen_block(w.storage, tap + c * g.filter_src * item_size(w.storage), g.filter_dst, g.filter_src, channels, take, rows, LD)
-        for i in range(channels):
-            if not all_finite(rows + i * LD, take):
-                w.finite[0] = False
+        take = smaller(smaller(g.src_channels - c, KC - slot % KC), FILTER_PART * PAIR if PAIR > 1 else KC)
+        rows = dst + (slot // KC * g.dst_channels + channel) * LD + slot % KC // (PAIR if has_filter_pairs(w) else 1)
+        src = tap + c * g.filter_src * size
+        if not has_filter_pairs(w):
+            widen_block(w.storage, src, g.filter_dst, g.filter_src, channels, take, rows, LD)
+        elif g.filter_dst == 1:
+            pair_lines(src, g.filter_src * size, take, channels, stage, CHANNEL_PART)
+            widen_block(REAL_STORAGE, <const char *> stage, 1, CHANNEL_PART, channels, take // PAIR, rows, LD)
+        else:
+            place_halves(src, g.filter_dst * size, channels, 1, 0, take, take, <char *> rows, LD)
         c += take
         slot += take
 

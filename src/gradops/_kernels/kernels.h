@@ -223,6 +223,17 @@ static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_
     }
 }
 
+/* Whether no half of n pairs is an infinity or NaN. */
+static inline int pairs_finite(const real *src, int64_t n) {
+    const __m512i exponents = _mm512_set1_epi16(0x7f80);
+    __mmask32 found = 0;
+    for (int64_t i = 0; i < n; i += VL) {
+        const __m512i pairs = _mm512_maskz_loadu_epi32(n - i < VL ? (1u << (n - i)) - 1 : 0xffff, src + i);
+        found |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(pairs, exponents), exponents);
+    }
+    return !found;
+}
+
 /* row[i] = the pair of row[i] and row[i + distance] for i < n, beyond which there are zeros. */
 static inline void pair_ahead(real *row, int64_t n, int64_t distance) {
     for (int64_t i = 0; i < n; i += VL) {
@@ -281,6 +292,7 @@ enum { PAIR = 1, PACKED_STORAGE = REAL_STORAGE };
 static inline void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld) {}
 static inline void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld) {}
 static inline void pair_ahead(real *row, int64_t n, int64_t distance) {}
+static inline int pairs_finite(const real *src, int64_t n) { return 1; }
 static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld) {}
 static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }
 static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {}

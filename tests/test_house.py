@@ -227,6 +227,10 @@ def kernel_sources():
     return sorted((REPOSITORY / "src" / "gradops" / "_kernels").glob("*.pyx"))
 
 
+def kernel_parts():
+    return sorted((REPOSITORY / "src" / "gradops" / "_kernels").glob("*.pxi"))
+
+
 def kernels():
     return [path for path in kernel_sources() if path.stem not in BUILT_ONCE]
 
@@ -275,7 +279,16 @@ def test_python_sees_no_function_of_a_kernel_but_its_entry(path):
 
 
 @CHECKOUT
-@pytest.mark.parametrize("path", kernel_sources(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", kernel_parts(), ids=lambda path: path.stem)
+def test_a_part_of_a_kernel_is_included_by_that_alone(path):
+    including = [whole.stem for whole in kernel_sources() if f'include "{path.name}"' in code_of(whole)]
+    assert len(including) == 1
+    assert path.stem.startswith(f"{including[0]}_")
+    assert not re.search(r"^(?:def|cpdef|class|include)\b", code_of(path), re.MULTILINE)
+
+
+@CHECKOUT
+@pytest.mark.parametrize("path", [*kernel_sources(), *kernel_parts()], ids=lambda path: path.stem)
 def test_kernels_share_only_code_without_a_module(path):
     shared = {name.stem for name in path.parent.glob("*.pxd")}
     imported = {name.split(".")[0] for name in re.findall(r"^(?:from|cimport)\s+([\w.]+)", code_of(path), re.MULTILINE)}
@@ -288,7 +301,7 @@ def test_kernels_share_only_code_without_a_module(path):
 @CHECKOUT
 def test_kernels_share_one_function_with_parallel_loops_without_the_gil():
     parallel = set()
-    for path in (REPOSITORY / "src" / "gradops" / "_kernels").glob("*.p[xy][dx]"):
+    for path in (REPOSITORY / "src" / "gradops" / "_kernels").glob("*.p[xy][dxi]"):
         functions = [text for text in re.split(r"\n(?=\S)", code_of(path)) if "prange(" in text]
         assert all("noexcept nogil:" in text for text in functions)
         assert "omp_set_num_threads" not in code_of(path)

@@ -9,15 +9,13 @@ channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
 from libc.stdint cimport int64_t
-from _band cimport LEAST_COLUMNS, MOST_TAPS, Band, band_index, band_lines, extent, fits_band, has_band, pack_band, place_band, place_taps, taps_inside, within
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
-from _gemm cimport KC, LD, NOTHING, READ_WRITE, TAPS, Operands, Stream, Taps, begin_of, operands, stream, gemm_block, gemm_tile, tile_t
-from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
+from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, begin_of, operands, stream, gemm_block, gemm_tile, tile_t
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_run_pairs, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, hull, larger, part, smaller, useful_threads
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, all_finite, item_size, clear, fetch_lines, interleave, narrow, widen_block, narrow_block, pair_columns, pair_lines, pair_rows, pairs_finite, place_halves
+from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, item_size, clear, fetch_lines, interleave, narrow, narrow_block, pair_columns, pair_rows
 
 cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
@@ -25,19 +23,12 @@ cdef enum:
     CHANNELS = 1024                                     # of a block, at most; in pixel rows twice that where their packed filter stays small
     FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 2 MiB of float32
     NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
-    MOST_BANDED = 64                                    # channels of planes that are copied into a band, at most
-    LONG_ROW = 64                                       # pixels of a row of so few channels that it is not
-    MOST_PHASES = 4                                     # phases whose results are put in order before planes of them are written, at most,
-    MOST_IMAGE = 128                                    # and channels of them
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
     LAST_CACHE = 24 << 20                               # bytes of images that a last cache is likely to hold
-    WAY = 1 << 17                                       # of the second cache: 2048 sets of 64 bytes
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
-    CHANNEL_PART = 32                                   # channels whose filter is packed at a time in channel rows,
-    FILTER_PART = 64                                    # and their pairs of slots
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes, side by side: 0.95 of the time
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
@@ -69,6 +60,19 @@ cdef struct Gather:
     real *filter_panels
 
 
+cdef struct Block:
+    int64_t group, first, count, channel, channels      # pixels first.. and channels of dst channel..
+    int64_t end                                         # where the thread's pixels end, of which these are the next
+    int64_t first_group, end_group                      # of the bundle
+    bint in_plane                                       # whether they are whole vectors of one plane of src
+    real *patch
+    real *c
+
+
+include "conv_gather_filter.pxi"
+include "conv_gather_band.pxi"
+
+
 cdef Patches pair_patches(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
     return patches(w.g, row_lanes(w.g) + pair // w.g.col_lanes, col_lanes(w.g) + pair % w.g.col_lanes, w.src, w.storage, group)
 
@@ -80,19 +84,6 @@ cdef const char *group_src(const Gather *w, int64_t group) noexcept nogil:
 cdef Patches block_patches(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
     """What a block's pixels are counted by."""
     return patches(w.g, &w.row, &w.col, w.src, w.storage, group) if w.shared else pair_patches(w, pair, group)
-
-
-cdef int64_t panel_distance(const Patches *p) noexcept nogil:
-    """Reals from panel to panel: their length, unless panels would share half of the sets of a cache of WAY bytes a way."""
-    cdef int64_t size = slots(p) * NR
-    return size + KC * NR if size * <int64_t> sizeof(real) % WAY == 0 else size
-
-
-cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
-    """Reals of the packed filter of one group and lane pair: [KC block][channel][LD] or [panel][slot][NR]."""
-    if w.channel_rows:
-        return divide_up(slots(p), KC) * w.g.dst_channels * LD
-    return divide_up(w.g.dst_channels, NR) * panel_distance(p)
 
 
 cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
@@ -205,86 +196,6 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
         plan_blocks(w)
 
 
-cdef bint bands_planes(const Gather *w) noexcept nogil:
-    """Whether rows of planes become a band, whose products become planes again, instead of patches, copied for each tap: of one lane pair, or of several that
-    share it, and if the channels of dst fill enough of their vectors.
-
-    Time of patches over that of a band, 2 threads of a Zen 4 (float32, bfloat16): groups of 16, 14x14 1.5 and 1.9, with strides 1.5 and 0.9, their gradients
-    1.5 to 2 and 1.6; of 32 with strides 1.6 and 1.6, their gradients 1.9 and 2.6; 5x5 taps, 32 and 64 channels 1.1 to 1.4; 16 to 16, 3x3 taps, 14x14 1.9, 56x56
-    1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 41 to 37 0.85, 8 to 48 with strides 0.8, 128 to 128 with strides 0.95.
-    """
-    cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, lanes = divide_up(w.g.dst_channels, VL) * VL
-    cdef Patches p
-    cdef bint strided
-    if pairs == 0:
-        return False
-    p = pair_patches(w, 0, 0)
-    strided = p.row.z_step > 1 or p.col.z_step > 1
-    if (w.g.src_channels > MOST_BANDED and not keeps_band(w, &p)) or 4 * (lanes - w.g.dst_channels) > VL or (strided and w.g.src_channels < VL * PAIR):
-        return False
-    if PAIR > 1 and w.g.src_channels <= VL and p.col.count > LONG_ROW:
-        return False
-    return w.shared if pairs > 1 else has_band(&p) or keeps_band(w, &p)
-
-
-cdef bint keeps_band(const Gather *w, const Patches *p) noexcept nogil:
-    """Whether a band of pairs is copied for all passes at once, however many channels it has: if it fits, wherever it begins, and as much again as one row.
-
-    Time without over that with it, channels first, 3x3 taps, 2 threads of a Zen 4: 64 channels 1.1, 96 of 14x14 pixels 1.2, 128 of 28x28 1.1, 256 of 14x14
-    1.1 to 1.2, 512 of 7x7 1.0 to 1.3; channels last, 256 1.03, others 1.0.
-    """
-    cdef const Problem *g = w.g
-    cdef int64_t rows = (PIXELS - 2) // p.col.count + 2, images = (rows - 2) // p.row.count + 2
-    if PAIR == 1 or (g.src_x != 1 and g.src_c != 1) or g.row_lanes * g.col_lanes > 1 or p.col.src_unit > 1 or g.src_channels % PAIR:
-        return False
-    if p.col.count < LEAST_COLUMNS or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
-        return False
-    rows = rows * p.row.z_step + images * larger(extent(p.row, 1, p.row.taps) - p.row.z_step, 0) + 1
-    return rows * extent(p.col, p.col.count, p.col.taps) * (g.src_channels // PAIR) <= PIXELS * LD
-
-
-cdef bint orders_phases(const Gather *w) noexcept nogil:
-    """Whether results of all lane pairs are put in order in scratch, as rows of dst, before they become planes."""
-    return w.shared and w.g.dst_c != 1
-
-
-cdef int64_t band_room(const Gather *w) noexcept nogil:
-    """Reals of a band, at most: those of planes need as many again to become pairs."""
-    return PIXELS * LD // (1 if w.g.src_c == 1 else PAIR)
-
-
-cdef bint shares_band(Gather *w) noexcept nogil:
-    """Whether lane pairs are phases that read one band, which is then copied once: that of `row` and `col`. Groups of 16 and 32 channels, with blocks of
-    several groups, take 0.8 to 1.0 of the time (float32, float64), 0.6 to 0.9 (bfloat16), 128 channels 1.0 (2 threads of a Zen 4)."""
-    cdef const Problem *g = w.g
-    cdef int64_t taps = phase_taps(row_lanes(g), g.row_lanes, &w.row) * phase_taps(col_lanes(g), g.col_lanes, &w.col), rows
-    cdef Patches p
-    if not 0 < taps * g.src_channels <= KC or (g.dst_c != 1 and not fits_image(g)):
-        return False
-    p = patches(g, &w.row, &w.col, w.src, w.storage, 0)
-    if not has_band(&p) or not fits_band(&p, band_room(w), w.col.count, PAIR):
-        return False
-    rows = PIXELS // w.col.count + 2 + (PIXELS // (w.row.count * w.col.count) + 2) * (w.row.taps - 1)
-    return rows * extent(&w.col, w.col.count, w.col.taps) * g.src_channels // PAIR <= band_room(w)
-
-
-cdef bint fits_image(const Problem *g) noexcept nogil:
-    """Whether lane pairs have all pixels of dst, and those of a block are few enough to be put in order before planes of them are written."""
-    return g.covered and g.row_lanes * g.col_lanes <= MOST_PHASES and g.dst_channels <= MOST_IMAGE
-
-
-cdef int64_t phase_taps(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:
-    """The most taps of a lane, h being the hull of all; 0 if they are no phases of as many pixels, but for one more."""
-    cdef int64_t most = 0, i
-    if not hull(lanes, count, h):
-        return 0
-    for i in range(count):
-        if lanes[i].count < h.count - 1:
-            return 0
-        most = larger(most, lanes[i].taps)
-    return most
-
-
 cdef bint has_turns(const Problem *g) noexcept nogil:
     """Whether columns of dst, side by side, fall into two lanes of as many."""
     cdef const Lane *even = col_lanes(g)
@@ -295,106 +206,6 @@ cdef bint has_turns(const Problem *g) noexcept nogil:
 cdef int64_t in_panels(int64_t channels, int64_t parts) noexcept nogil:
     """The channels of each of so many parts, whole panels."""
     return divide_up(divide_up(channels, parts), NR) * NR
-
-
-cdef int64_t filter_parts(const Gather *w) noexcept nogil:
-    """Into how many parts the packing of a lane pair's filter falls: panels in pixel rows, tiles of channels in channel rows."""
-    return divide_up(w.g.dst_channels, CHANNEL_PART if w.channel_rows else NR)
-
-
-cdef bint has_filter_pairs(const Gather *w) noexcept nogil:
-    """Whether slots of the filter are packed as pairs from where they lie: side by side, or with the channels of dst so, an even number in each tap."""
-    cdef const Problem *g = w.g
-    if PAIR == 1 or g.src_channels % PAIR:
-        return False
-    return g.filter_dst == 1 or (g.filter_src == 1 and (w.channel_rows or g.filter_dst % PAIR == 0))
-
-
-cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
-    """Packs one part of the filter of one lane pair and group, tap by tap."""
-    cdef const Gather *w = <const Gather *> work
-    cdef const Problem *g = w.g
-    cdef int64_t parts = filter_parts(w), pairs = g.row_lanes * g.col_lanes, pair = index // parts % pairs, group = index // parts // pairs
-    cdef Patches p = pair_patches(w, pair, group)
-    cdef int64_t i, j, channel = index % parts * (CHANNEL_PART if w.channel_rows else NR)
-    cdef int64_t channels = smaller(CHANNEL_PART if w.channel_rows else NR, g.dst_channels - channel), slot = 0
-    cdef real *dst = w.filter_panels + group * w.group_panels + w.panels[pair]
-    cdef const char *tap
-    if not w.channel_rows:
-        dst += channel // NR * panel_distance(&p)
-        if channels < NR:
-            clear(dst, NR * slots(&p))
-    for i in range(p.row.taps):
-        for j in range(p.col.taps):
-            tap = w.filter + (group * g.filter_group + (p.row.filter_start + p.row.filter_step * i) * g.filter_y
-                              + (p.col.filter_start + p.col.filter_step * j) * g.filter_x + channel * g.filter_dst) * item_size(w.storage)
-            if w.channel_rows:
-                pack_tap_rows(w, tap, channel, channels, slot, dst)
-            else:
-                pack_tap_panel(w, tap, channels, dst + slot // (PAIR if has_filter_pairs(w) else 1) * NR)
-            slot += g.src_channels
-    finish_filter(w, channel, channels, slot, dst)
-
-
-cdef void finish_filter(const Gather *w, int64_t channel, int64_t channels, int64_t slots, real *dst) noexcept nogil:
-    """Looks for infinities and NaN in what was packed, and pairs it, if it is not pairs yet."""
-    cdef int64_t blocks = divide_up(slots, KC) if w.channel_rows else 1, rows = channels if w.channel_rows else 1, block, i, count = NR * slots
-    cdef bint paired = has_filter_pairs(w), finite = True
-    cdef real *part
-    for block in range(blocks):
-        part = dst + (block * w.g.dst_channels + channel) * LD if w.channel_rows else dst
-        if w.channel_rows:
-            count = smaller(KC, slots - block * KC)
-        for i in range(rows):
-            finite = finite and (pairs_finite(part + i * LD, count // PAIR) if paired else all_finite(part + i * LD, count))
-        if w.channel_rows and not paired:
-            pair_columns(part, channels, count, LD)
-        elif not paired:
-            pair_rows(part, slots, NR, NR)
-    if not finite:
-        w.finite[0] = False
-
-
-cdef void pack_tap_panel(const Gather *w, const char *tap, int64_t channels, real *dst) noexcept nogil:
-    """dst[slot][NR], or [slot / 2][NR] of pairs."""
-    cdef const Problem *g = w.g
-    if not has_filter_pairs(w):
-        widen_block(w.storage, tap, g.filter_src, g.filter_dst, g.src_channels, channels, dst, NR)
-    elif g.filter_dst == 1:
-        pair_lines(tap, g.filter_src * item_size(w.storage), g.src_channels, channels, dst, NR)
-    else:
-        widen_block(REAL_STORAGE, tap, 1, g.filter_dst // PAIR, g.src_channels // PAIR, channels, dst, NR)
-
-
-cdef void pack_tap_rows(const Gather *w, const char *tap, int64_t channel, int64_t channels, int64_t slot, real *dst) noexcept nogil:
-    """dst[KC block][channel][LD], or pairs of slots there: a tap's slots may end in the next KC block."""
-    cdef const Problem *g = w.g
-    cdef int64_t c = 0, size = item_size(w.storage), take
-    cdef real[FILTER_PART * CHANNEL_PART] stage
-    cdef real *rows
-    cdef const char *src
-    while c < g.src_channels:
-        take = smaller(smaller(g.src_channels - c, KC - slot % KC), FILTER_PART * PAIR if PAIR > 1 else KC)
-        rows = dst + (slot // KC * g.dst_channels + channel) * LD + slot % KC // (PAIR if has_filter_pairs(w) else 1)
-        src = tap + c * g.filter_src * size
-        if not has_filter_pairs(w):
-            widen_block(w.storage, src, g.filter_dst, g.filter_src, channels, take, rows, LD)
-        elif g.filter_dst == 1:
-            pair_lines(src, g.filter_src * size, take, channels, stage, CHANNEL_PART)
-            widen_block(REAL_STORAGE, <const char *> stage, 1, CHANNEL_PART, channels, take // PAIR, rows, LD)
-        else:
-            place_halves(src, g.filter_dst * size, channels, 1, 0, take, take, <char *> rows, LD)
-        c += take
-        slot += take
-
-
-cdef struct Block:
-    int64_t group, first, count, channel, channels      # pixels first.. and channels of dst channel..
-    int64_t end                                         # where the thread's pixels end, of which these are the next
-    int64_t first_group, end_group                      # of the bundle
-    bint in_plane                                       # whether they are whole vectors of one plane of src
-    real *patch
-    real *c
 
 
 cdef char *dst_pixel(const Gather *w, const Patches *p, const Block *b, const Pixel *at) noexcept nogil:
@@ -506,16 +317,6 @@ cdef void store_in_turns(const Gather *w, const Patches *p, const Block *b, Pixe
                 narrow(w.storage, line, 2 * take, dst + r * w.g.dst_c * size)
         advance(p, at, take)
         done += take
-
-
-cdef const real *packed_filter(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
-    """The packed filter of the lane pair and group."""
-    return w.filter_panels + group * w.group_panels + w.panels[pair]
-
-
-cdef const real *panels(const real *filter, int64_t distance, int64_t slot, int64_t channel) noexcept nogil:
-    """The panels from a slot and a channel, a multiple of VL, on."""
-    return filter + channel // NR * distance + slot // PAIR * NR + channel % NR
 
 
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
@@ -677,160 +478,11 @@ cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, cons
         store_pixels(w, p, b, &at, b.count - whole)
 
 
-cdef struct Ahead:                                      # what a block reads and writes next
-    Lines src, dst
-    int64_t burst                                       # lines to fetch with each tap of a tile
-
-
-cdef Ahead nothing() noexcept nogil:
-    cdef Ahead a
-    a.src, a.dst, a.burst = no_lines(), no_lines(), 0
-    return a
-
-
-cdef Ahead next_band(const Gather *w, const Patches *p, const Block *b, const Band *band, int64_t taps) noexcept nogil:
-    """For the next group, or the first one and the next pixels; to be fetched while the tiles of all pixels are computed, each of so many taps. Strides and
-    groups of 16 and 32 channels gain 1.05 to 1.4, on a disturbed machine 1.2 to 1.6, others 1.0 to 1.05 (2 threads of a Zen 4)."""
-    cdef int64_t next = b.first + b.count, group = b.group + 1
-    cdef Band following = band[0]
-    cdef Ahead a = nothing()
-    if group == b.end_group:
-        group = b.first_group
-        if next == b.end:
-            return a
-        place_band(p, next, smaller(b.count, b.end - next), 0, slots(p), PAIR, &following)
-    a.src, a.dst = band_lines(p, &following, group_src(w, group)), dst_lines(w, p, b, &following, group)
-    a.burst = divide_up(lines_left(&a.src) + lines_left(&a.dst), divide_up(b.count, MR) * divide_up(b.channels, NR) * taps)
-    return a
-
-
-cdef Lines dst_lines(const Gather *w, const Patches *p, const Block *b, const Band *band, int64_t group) noexcept nogil:
-    """Those of the block's channels in the rows of dst that a band is copied for, if channels come last."""
-    cdef const Problem *g = w.g
-    cdef int64_t size = item_size(w.storage), first = band.first.n * g.dst_rows + band.first.u * p.row.out_step
-    cdef int64_t end = band.last.n * g.dst_rows + smaller((band.last.u + 1) * p.row.out_step, g.dst_rows)
-    if g.dst_c != 1:
-        return no_lines()
-    return lines_of(w.dst + (first * g.dst_y + group * g.dst_channels + b.channel) * size, g.dst_x * size, (end - first) * g.dst_cols, b.channels * size)
-
-
-cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
-    """multiply_pixels with each row of src copied once, from where all of its taps read it: tiles do not go beyond a row. False, and nothing is done,
-    where there is no band."""
-    cdef int64_t kc = smaller(KC, slots(p) - k * KC)
-    cdef bint kept = keeps_band(w, p)
-    cdef Band band
-    cdef Ahead ahead
-    if not kept and not has_band(p):
-        return False
-    place_band(p, b.first, b.count, 0 if kept else k * KC, slots(p) if kept else kc, PAIR, &band)
-    if not kept and not within(p, &band, band_room(w)):
-        return False
-    if k == 0 or not kept:
-        pack_band(p, &band, b.patch)
-    ahead = next_band(w, p, b, &band, divide_up(kc, w.g.src_channels)) if k == 0 else nothing()
-    multiply_taps(w, p, p, pair, b, k, kc, &band, &ahead)
-    return True
-
-
-cdef void multiply_phases(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
-    """multiply_band for all lane pairs: their taps read one band, that of p."""
-    cdef int64_t pair
-    cdef Band band
-    cdef Ahead ahead
-    cdef Patches phase
-    place_band(p, b.first, b.count, 0, slots(p), PAIR, &band)
-    pack_band(p, &band, b.patch)
-    ahead = next_band(w, p, b, &band, w.g.filter_rows * w.g.filter_cols)
-    for pair in range(w.g.row_lanes * w.g.col_lanes):
-        phase = pair_patches(w, pair, b.group)
-        multiply_taps(w, p, &phase, pair, b, 0, slots(&phase), &band, &ahead)
-    if orders_phases(w):
-        store_phases(w, p, b)
-
-
-cdef void store_phases(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
-    """store_pixels for all lane pairs, row by row of dst, where channels come first. c has the rows of dst that a row of a band is for one after the other."""
-    cdef const Problem *g = w.g
-    cdef int64_t rows = g.row_lanes, cols = g.col_lanes, done = 0, ldc = w.channels + PAD, run, r
-    cdef Pixel now = pixel(p, b.first)
-    cdef char *dst
-    while done < b.count:
-        run = smaller(p.col.count - now.v, b.count - done)
-        for r in range(smaller(rows, g.dst_rows - rows * now.u)):
-            dst = w.dst + (now.n * g.dst_n + (rows * now.u + r) * g.dst_y + cols * now.v + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
-            narrow_block(w.storage, b.c + (done * rows + r * run) * cols * ldc, ldc, smaller(cols * run, g.dst_cols - cols * now.v), b.channels, dst, 1, g.dst_c)
-        advance(p, &now, run)
-        done += run
-
-
-cdef void multiply_taps(const Gather *w, const Patches *p, const Patches *phase, int64_t pair, const Block *b, int64_t k, int64_t kc, const Band *band, Ahead *ahead) noexcept nogil:
-    """The products of kc slots of a lane pair, as far as it has pixels: those of p, whose band it reads, may be more."""
-    cdef int64_t begin = ((phase.row.src_start - p.row.src_start) * band.width + phase.col.src_start - p.col.src_start) * band.pixel
-    cdef int64_t done = 0, run, own, tiles, t, i, end
-    cdef int64_t[MOST_TAPS] at, depth
-    cdef Pixel now = band.first, tile
-    cdef Taps taps, some
-    cdef int64_t slot, rows = 1, cols = 1, ldc = w.channels + PAD
-    cdef real *c
-    if orders_phases(w):
-        rows, cols = w.g.row_lanes, w.g.col_lanes
-    taps.at, taps.depth = at, depth
-    taps.count = place_taps(phase, band, k * KC, kc, at, depth)
-    while done < b.count:
-        run = smaller(p.col.count - now.v, b.count - done)
-        own = smaller(run, phase.col.count - now.v) if now.u < phase.row.count else 0
-        tiles = divide_up(own, MR)
-        some = taps_inside(phase, &taps, k * KC, now.u, &slot)
-        c = b.c + ((done * rows + (phase.row.out_start * run if rows > 1 else 0)) * cols + (phase.col.out_start if cols > 1 else 0)) * ldc
-        for t in range(tiles):
-            i, end = part(own, t, tiles), part(own, t + 1, tiles)
-            tile = now
-            tile.v += i
-            multiply_tile(w, phase, pair, b, k, &tile, end - i, ahead, &some, slot, b.patch + begin + band_index(p, band, &tile), p.col.z_step * band.pixel,
-                          b.c if slots(phase) <= KC and w.g.dst_c == 1 else c + i * cols * ldc, cols * ldc)
-        advance(p, &now, run)
-        done += run
-    if w.g.dst_c != 1 and not w.shared and k * KC + kc == slots(phase):
-        now = band.first
-        store_pixels(w, phase, b, &now, b.count)
-
-
-cdef void multiply_tile(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at, int64_t count, Ahead *ahead, const Taps *taps, int64_t slot, const real *a, int64_t lda, real *c, int64_t ldc) noexcept nogil:
-    """A register tile of pixels of one row: whole vectors where dst lies, the rest in c."""
-    cdef const Problem *g = w.g
-    cdef int64_t whole = b.channels // VL * VL if g.dst_c == 1 and w.storage == REAL_STORAGE else 0, distance = panel_distance(p)
-    cdef const real *filter = packed_filter(w, pair, b.group)
-    cdef Block rest = b[0]
-    if whole:
-        tap_product(count, whole, ahead, taps, a, lda, panels(filter, distance, slot, b.channel), distance, <real *> dst_pixel(w, p, b, at), g.dst_x * p.col.out_step, k > 0)
-    if whole < b.channels:
-        rest.channel, rest.channels, rest.c = b.channel + whole, b.channels - whole, c
-        tap_product(count, rest.channels, ahead, taps, a, lda, panels(filter, distance, slot, rest.channel), distance, c, ldc, k > 0)
-        if (k + 1) * KC >= slots(p) and g.dst_c == 1:
-            store_pixels(w, p, &rest, at, count)
-
-
-cdef void tap_product(int64_t m, int64_t n, Ahead *ahead, const Taps *taps, const real *a, int64_t lda, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
-    """c (+)= band filter for a register tile of pixels."""
-    cdef Operands p = operands(0, taps, lda, NR, ldc, accumulate)
-    cdef int64_t j
-    cdef Lines *lines
-    for j in range(divide_up(n, NR)):
-        lines = &ahead.src if ahead.src.left else &ahead.dst
-        p.one, p.two = lines.step, ahead.burst if lines.left else 0
-        band_tile(<int> m, NV if n - j * NR > VL else 1, &p, a, filter + j * panel, c + j * NR, take_lines(lines, taps.count * ahead.burst), NULL)
-
-
 cdef Stream following(const Stream *rows, int64_t row, int64_t first, bint wanted, const Block *b) noexcept nogil:
     """The stream of the next rows, from pixel `first` on, if they are wanted and the thread's."""
     if not wanted or first >= b.end:
         return stream(b.c, 0, 0, 1)
     return stream(rows.at + first * row, rows.tile, rows.step, rows.tiles)
-
-
-cdef void band_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    gemm_tile(False, True, TAPS, m, nv, p, a, b, c, one, two)
 
 
 cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:

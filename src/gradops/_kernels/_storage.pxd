@@ -196,7 +196,10 @@ cdef inline void narrow_turned(int storage, const real *src, int64_t ld, int64_t
 
 cdef inline void widen_any_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
     cdef int64_t size = item_size(storage), r, c, i, j, height, width
-    if src_col == 1:
+    if src_col == 1 and cols == VL:                     # a constant: vectors without a call for each
+        for r in range(rows):
+            widen(storage, src + r * src_row * size, VL, dst + r * ld)
+    elif src_col == 1:
         for r in range(rows):
             widen(storage, src + r * src_row * size, cols, dst + r * ld)
     elif src_row != 1 or rows < 4:
@@ -222,7 +225,10 @@ cdef inline void widen_block(int storage, const char *src, int64_t src_row, int6
 
 cdef inline void narrow_any_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
     cdef int64_t size = item_size(storage), r, c, i, j, height, width
-    if dst_col == 1:
+    if dst_col == 1 and cols == VL:
+        for r in range(rows):
+            narrow(storage, src + r * ld, VL, dst + r * dst_row * size)
+    elif dst_col == 1:
         for r in range(rows):
             narrow(storage, src + r * ld, cols, dst + r * dst_row * size)
     elif dst_row != 1 or rows < 4:

@@ -2,7 +2,7 @@
 
 PyTorch 2.13 beside gradops on 2 threads of a Zen 5 (AVX-512 with bfloat16): the times of PyTorch over those of gradops for each layer of
 MobileNetV2, ConvNeXt-T and ResNet-50 with 8 images, within steps of training, where caches hold what the layers before have left; of float16
-(Zen 4) and of grouped layers, by themselves. What no rule names is left to PyTorch.
+(Zen 4), of grouped layers, and of most dense ones of bfloat16 (Zen 4), by themselves. What no rule names is left to PyTorch.
 
 ==========  =====================  =============  =============  =============  =============
 dtype       layers                 default: dx    dw             channels_last  dw
@@ -31,20 +31,21 @@ bfloat16    depthwise 7x7          2.0 to 2.6     15 to 77       1.9 to 2.4     
 bfloat16    depthwise 3x3          1.2 to 42      0.9 to 3.6     1.5 to 146     1.1 to 3.2
 bfloat16    grouped 3x3, 2 or 4    1.1 to 8.2     6.5 to 14      1.0 to 2.8     3.2 to 7.7
 bfloat16    grouped 3x3, 8         0.9 to 1.0     5.1 to 6.9     0.6 to 0.7     0.95 to 1.6
-bfloat16    grouped 3x3, 16        0.5 to 0.6     0.4 to 0.8     0.5 to 0.6     0.6 to 0.9
-bfloat16    grouped 3x3, 24 or 32  0.5 to 0.7     0.9            0.9 to 1.0     1.2
-bfloat16    the same, strided      1.2 to 3.1     0.8            2.0 to 2.2     1.5 to 1.6
+bfloat16    grouped 3x3, 16        0.5 to 0.6     1.0            0.5 to 0.6     0.9
+bfloat16    the same, strided      0.5            1.1            0.5            0.9
+bfloat16    grouped 3x3, 24 or 32  0.7 to 0.9     0.98 to 3.7    0.9 to 1.0     1.0 to 1.25
+bfloat16    the same, strided      1.6 to 2.5     1.2 to 3.2     1.2 to 1.8     1.2 to 1.6
 bfloat16    grouped 1x1            2.7 to 3.8     1.1 to 3.3     0.5 to 0.8     1.0 to 2.7
-bfloat16    first                                 0.8 to 1.7                    0.98 to 1.4
-bfloat16    3x3, stride 1          0.5 to 0.8     0.6 to 0.9     0.9 to 0.95    0.98 to 1.1
+bfloat16    first                                 1.1 to 4.0                    1.1 to 1.7
+bfloat16    3x3, stride 1          0.9 to 0.95    0.8 to 1.0     0.9 to 0.95    0.8 to 1.2
 bfloat16    1x1                    0.9 to 2.3     1.1 to 2.4     0.9 to 1.9     1.1 to 2.2
-bfloat16    strided 3x3            0.7 to 0.8     0.9            1.0 to 1.2     1.1 to 2.0
-bfloat16    strided 1x1            1.3 to 3.6     0.9 to 1.3     1.2 to 1.4     1.0 to 1.7
-bfloat16    patches                                              1.2            1.3 to 2.3
+bfloat16    strided 3x3            0.8            0.96 to 1.2    1.0 to 1.2     0.9 to 2.0
+bfloat16    strided 1x1            1.3 to 3.6     1.2 to 1.3     1.2 to 1.4     1.0 to 1.7
+bfloat16    patches                1.2            1.3 to 1.6     1.1 to 1.2     1.3 to 2.3
 ==========  =====================  =============  =============  =============  =============
 
 By themselves, default layout: float32 inputs of 2x2 and 3x3 layers with strides 1 to 3 1.1 to 1.6, of 3x1 0.97; filters of first layers with strides
-4 to 16 0.85 to 1.0, of bfloat16 with 16x16 patches 0.55.
+4 to 16 0.85 to 1.0, of bfloat16 with 16x16 patches 0.7.
 """
 
 from __future__ import annotations
@@ -164,9 +165,12 @@ def _grouped_float32(layer: Layer, of_filter: bool) -> bool:
 
 def _grouped_bfloat16(layer: Layer, of_filter: bool) -> bool:
     if not layer.exchanged:
-        if layer.taps != (3, 3) or layer.dilation != (1, 1) or min(layer.channels, layer.outputs) < 24:
+        if layer.taps != (3, 3) or layer.dilation != (1, 1):
             return False
-        return layer.channels_last if of_filter else layer.strided
+        fewest = min(layer.channels, layer.outputs)
+        if of_filter and not layer.channels_last:
+            return layer.strided and fewest >= 16
+        return fewest >= 24 and (of_filter or layer.strided)
     if of_filter:
         return layer.channels <= 4 or layer.strided or not layer.channels_last
     if layer.pointwise:
@@ -183,11 +187,11 @@ def _bfloat16(layer: Layer, of_filter: bool) -> bool:
         narrowing = layer.channels_last and layer.plane >= 3136 and layer.channels >= 2 * layer.outputs
         return of_filter or not ((narrowing and layer.outputs < 32) or layer.filter >= 2_000_000)
     if layer.taps == (1, 1):
-        return layer.channels_last or not of_filter or layer.filter < 200_000
+        return True
     if layer.channels <= 8:
-        return not of_filter or (layer.channels_last and layer.patches) or max(layer.taps) <= 4
+        return not of_filter or (layer.channels_last and layer.patches) or max(layer.taps) <= 7
     if layer.dense_taps:
-        return of_filter and layer.channels_last
+        return of_filter and layer.channels_last and min(layer.channels, layer.outputs) >= 512
     return layer.channels_last and (layer.patches or max(layer.taps) <= 3)
 
 

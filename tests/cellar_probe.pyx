@@ -237,30 +237,21 @@ def pack_slots(bytes problem, int64_t row_lane, int64_t col_lane, int storage, s
 
 
 def pack_slot_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
-    """False, and nothing is done, where slots are no pairs."""
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
-    if not _patches.has_pairs(&p):
-        return False
+    assert _patches.has_pairs(&p)
     _patches.pack_slot_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
-    return True
 
 
 def pack_pixel_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
-    """False, and nothing is done, where pixels are no pairs."""
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
-    if not _patches.has_pairs(&p):
-        return False
+    assert _patches.has_pairs(&p)
     _patches.pack_pixel_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
-    return True
 
 
-def pack_run_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
-    """False, and nothing is done, where a row of taps reads no run."""
+def pack_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
-    if not p.runs:
-        return False
-    _patches.pack_run_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
-    return True
+    assert _patches.lie_in_pairs(&p, slot, slots)
+    _patches.pack_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
 
 
 def band_lines(bytes problem, int64_t row_lane, int64_t col_lane, src, int storage, int64_t group, int64_t first, int64_t count, int64_t burst):

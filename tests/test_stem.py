@@ -204,6 +204,18 @@ def test_few_channels_of_a_filter_take_it(options, taken):
 
 
 @pytest.mark.parametrize(
+    ("channels", "outputs", "taken"), [(3, 16, False), (3, 15, True), (2, 16, False), (1, 16, True)]
+)
+def test_pairs_leave_filters_to_it_whose_outputs_or_slots_fill_no_vector(
+    channels, outputs, taken, level, capfd, monkeypatch
+):
+    monkeypatch.setattr("gradops._call._VERBOSE", True)
+    problem = Problem(h=8, w=LEAST_STEM_PIXELS, c=channels, k=outputs, padding="SAME", layout="NCHW")
+    REDUCES(problem, *random_integers(REDUCES.shapes(problem), dtype_named("bfloat16"), seed=1))
+    assert (" stem_reduce" in capfd.readouterr().err) == (taken or level != "x86_64_v4_bf16")
+
+
+@pytest.mark.parametrize(
     ("options", "of"),
     [
         ({"m": 8}, "output input filter"),

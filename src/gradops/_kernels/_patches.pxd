@@ -241,20 +241,30 @@ cdef inline void pack_pixels(const Patches *p, int64_t first, int64_t count, int
         pack_taps(p, first, count, slot, slots, BY_PIXEL, dst, ld)
 
 
-cdef inline void pack_run_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
-    """dst[i ld + s] = the pair of the values of pixel first + i at slot + 2s and slot + 2s + 1, an odd one with a zero beside it. *Assumes:* p.runs; bfloat16."""
-    pack_runs(p, first, count, slot, slots, True, dst, ld)
-    if slots % 2:
-        place_halves(NULL, 0, count, 1, 0, 0, 1, <char *> dst + 2 * slots, ld)
+cdef inline bint has_channel_pairs(const Patches *p, int64_t slot, int64_t slots) noexcept nogil:
+    """Whether so many slots are pairs of neighbouring channels that come last."""
+    return p.g.src_c == 1 and p.g.src_channels % 2 == 0 and slot % 2 == 0 and slots % 2 == 0
+
+
+cdef inline bint lie_in_pairs(const Patches *p, int64_t slot, int64_t slots) noexcept nogil:
+    """Whether so many slots of a pixel of bfloat16 are pairs as they lie: such channels, or a row of taps that reads one run."""
+    return p.runs or has_channel_pairs(p, slot, slots)
 
 
 cdef inline void pack_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
-    """pack_pixels of bfloat16 that are neighbouring channels, an even number: two of them are a pair already, and are copied as if they were one float32."""
-    cdef Problem halved = p.g[0]
-    cdef Patches whole = p[0]
-    halved.src_channels, halved.src_n, halved.src_y, halved.src_x = halved.src_channels // 2, halved.src_n // 2, halved.src_y // 2, halved.src_x // 2
-    whole.g, whole.storage = &halved, FLOAT32
-    pack_pixels(&whole, first, count, slot // 2, slots // 2, dst, ld)
+    """dst[i ld + s] = the pair of the values of pixel first + i at slot + 2s and slot + 2s + 1, an odd one with a zero beside it. Channels are copied as if two
+    were one float32. *Assumes:* lie_in_pairs."""
+    cdef Problem halved
+    cdef Patches whole
+    if has_channel_pairs(p, slot, slots):
+        halved, whole = p.g[0], p[0]
+        halved.src_channels, halved.src_n, halved.src_y, halved.src_x = halved.src_channels // 2, halved.src_n // 2, halved.src_y // 2, halved.src_x // 2
+        whole.g, whole.storage = &halved, FLOAT32
+        pack_pixels(&whole, first, count, slot // 2, slots // 2, dst, ld)
+        return
+    pack_runs(p, first, count, slot, slots, True, dst, ld)
+    if slots % 2:
+        place_halves(NULL, 0, count, 1, 0, 0, 1, <char *> dst + 2 * slots, ld)
 
 
 cdef inline void pack_slots(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:

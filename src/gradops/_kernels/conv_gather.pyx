@@ -3,8 +3,9 @@
 
 In parallel: blocks of (lane pair, groups, pixels, channels j), of two pairs where their columns take turns and of all where they read one band; each
 is summed by one thread in the order of the slots.
-Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
-channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band.
+Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each
+tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the channels of dst, *channel rows* (a = filter, b = patches) over its
+pixels: where channels come first and make no band.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -12,7 +13,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, begin_of, operands, stream, gemm_block, gemm_tile, tile_t
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_run_pairs, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, item_size, clear, fetch_lines, interleave, narrow, narrow_block, pair_columns, pair_rows
@@ -524,10 +525,8 @@ cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t cou
         rows.at, rows.ld = <const real *> (p.src + (b.first * g.src_x + slot) * size), g.src_x // PAIR
     else:
         rows.at, rows.ld = b.patch, LD
-        if PAIR > 1 and g.src_c == 1 and g.src_channels % PAIR == 0:
+        if PAIR > 1 and lie_in_pairs(p, slot, count):
             pack_pairs(p, b.first, b.count, slot, count, b.patch, LD)
-        elif PAIR > 1 and p.runs:
-            pack_run_pairs(p, b.first, b.count, slot, count, b.patch, LD)
         else:
             pack_pixels(p, b.first, b.count, slot, count, b.patch, LD)
             pair_columns(b.patch, b.count, count, LD)

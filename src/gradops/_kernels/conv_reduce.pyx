@@ -15,7 +15,7 @@ from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, stream, gemm_block, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, patches, pixel, pixels, pack_pairs, pack_pixels, pack_run_pairs, src_in_rows
+from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_lines, pair_rows
 
@@ -137,9 +137,10 @@ cdef bint whole(const Problem *g) noexcept nogil:
 
 
 cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t channels, int64_t first, int64_t count, bint by_row, real *dst, int64_t distance) noexcept nogil:
-    """dst[panel][i][j] = dy[pixel first + i, channel + panel NR + j], zero beyond the channels. By row, no pair has pixels of two rows."""
+    """dst[panel][i][j] = dy[pixel first + i, channel + panel NR + j], zero beyond the channels. By row, no pair has pixels of two rows; channels of pairs come last
+    then."""
     cdef int64_t size = item_size(w.storage), done = 0, step = 0, panel, width, take
-    cdef bint at_once = dst_in_rows(p) and not by_row, lines = PAIR > 1 and w.g.dst_c == 1 and (by_row or at_once)
+    cdef bint at_once = dst_in_rows(p) and not by_row, lines = PAIR > 1 and (by_row or at_once)
     cdef Pixel at = pixel(p, first)
     cdef const char *src
     cdef real *rows
@@ -155,12 +156,10 @@ cdef void pack_dy(const Reduce *w, const Patches *p, int64_t channel, int64_t ch
                 pair_lines(src, w.g.dst_x * size, take, width, rows, NR)
             else:
                 widen_block(w.storage, src, w.g.dst_x, w.g.dst_c, take, width, rows, NR)
-            if by_row and not lines:
-                pair_rows(rows, take, NR, NR)
         advance(p, &at, take)
         done += take
-        step += divide_up(take, PAIR) if by_row or lines else take
-    for panel in range(divide_up(channels, NR) if not (by_row or lines) else 0):
+        step += divide_up(take, PAIR) if lines else take
+    for panel in range(0 if lines else divide_up(channels, NR)):
         pair_rows(dst + panel * distance, count, NR, NR)
 
 
@@ -178,11 +177,8 @@ cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t 
         rows.at, rows.ld, rows.panel = b.patch, LD, NR
         if PAIR > 1 and rows.lies != NULL:
             pair_lines(rows.lies, rows.row, depth, slots, b.patch, LD)
-        elif PAIR > 1 and w.g.src_c == 1 and w.g.src_channels % PAIR == 0 and slot % PAIR == 0 and slots % PAIR == 0:
+        elif PAIR > 1 and lie_in_pairs(p, slot, slots):
             pack_pairs(p, first, depth, slot, slots, b.patch + DEPTH // 2 * LD, LD // 2)
-            pair_lines(<const char *> (b.patch + DEPTH // 2 * LD), LD // 2 * sizeof(real), depth, slots, b.patch, LD)
-        elif PAIR > 1 and p.runs:
-            pack_run_pairs(p, first, depth, slot, slots, b.patch + DEPTH // 2 * LD, LD // 2)
             pair_lines(<const char *> (b.patch + DEPTH // 2 * LD), LD // 2 * sizeof(real), depth, slots, b.patch, LD)
         else:
             pack_pixels(p, first, depth, slot, slots, b.patch, LD)

@@ -66,7 +66,6 @@ cdef void rows_by_channel(const Reduce *w, const Patches *p, const Panel *b, int
     elif w.turned:
         rows.at = b.dy
         copy_dy(w, p, b, first, depth)
-        pair_columns(b.dy, b.channels, depth, LD)
     else:
         rows.at = b.patch
         pack_slots(p, first, depth, slot, slots, b.patch, LD)
@@ -78,7 +77,7 @@ cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64
     cdef int64_t panel, columns = slots if w.turned else b.channels
     cdef real *dst = b.patch if w.turned else b.dy
     rows.ld, rows.panel = NR, larger(depth, DEPTH) * NR
-    if (PAIR > 1 and rows.lies != NULL and planes_in_place(w)) or has_halves(p, not w.turned):
+    if has_halves(p, not w.turned):
         rows.at = dst
         for panel in range(divide_up(columns, NR)):
             turn_pairs(w, p, b, first, depth, slot, panel * NR, smaller(columns - panel * NR, NR), rows, dst + panel * rows.panel)
@@ -93,7 +92,7 @@ cdef void turned_panels(const Reduce *w, const Patches *p, const Panel *b, int64
 
 
 cdef bint has_halves(const Patches *p, bint of_dy) noexcept nogil:
-    """Whether pixels of an operand are copied as the pairs that they are in planes."""
+    """Whether pixels of an operand become pairs as they lie in planes, as those of dy always do."""
     return PAIR > 1 and (of_dy or has_pairs(p))
 
 

@@ -95,6 +95,10 @@ def narrow_block(int storage, src, int64_t ld, int64_t rows, int64_t cols, dst, 
     _storage.narrow_block(storage, reals_of(src), ld, rows, cols, bytes_of(dst), dst_row, dst_col)
 
 
+def narrow_in_turns(int storage, even, odd, int64_t n, dst):
+    _storage.narrow_in_turns(storage, reals_of(even), reals_of(odd), n, bytes_of(dst))
+
+
 def copy(src, int64_t n, dst):
     _storage.copy(reals_of(src), n, reals_of(dst))
 

@@ -155,6 +155,23 @@ def assert_same_bits(got, expected, label=""):
     assert same.all(), (label, np.flatnonzero(~same)[:5])
 
 
+def widen_turned(probe, code, src, dst):
+    turned = src.reshape(-1, 256).T.ravel()
+    probe.widen_block(code, turned, 1, 256, src.size // 256, 256, dst, 256)
+
+
+def narrow_turned(probe, code, src, dst):
+    rows = -(-src.size // 16)
+    padded, got = np.resize(src, 16 * rows), np.zeros(16 * rows, dst.dtype)
+    probe.narrow_block(code, padded.reshape(16, rows).T.ravel(), 16, rows, 16, got, 1, rows)
+    dst[:] = got[: dst.size]
+
+
+def narrow_in_turns(probe, code, src, dst):
+    even, odd = (np.resize(src[start::2], src.size // 2 + 16) for start in (0, 1))
+    probe.narrow_in_turns(code, even, odd, src.size // 2, dst)
+
+
 CONVERSIONS = {
     "widened": (
         halves,
@@ -163,6 +180,7 @@ CONVERSIONS = {
         lambda probe, code, src, dst: probe.widen_strided(code, src, 1, src.size, dst),
         lambda probe, code, src, dst: probe.widen_strided(code, np.repeat(src, 2), 2, src.size, dst),
         lambda probe, code, src, dst: probe.widen_in_registers(code, src, src.size, dst),
+        widen_turned,
     ),
     "narrowed": (
         floats,
@@ -170,6 +188,8 @@ CONVERSIONS = {
         lambda probe, code, src, dst: probe.narrow(code, src, src.size, dst),
         lambda probe, code, src, dst: probe.narrow_strided(code, src, src.size, dst, 1),
         lambda probe, code, src, dst: probe.narrow_in_registers(code, src, src.size, dst),
+        narrow_turned,
+        narrow_in_turns,
     ),
 }
 every_conversion = pytest.mark.parametrize("conversion", CONVERSIONS)
@@ -264,6 +284,15 @@ def test_blocks_are_widened_and_narrowed_whatever_their_strides(probe, storage, 
             probe.widen_block(code, stored.astype(dtype), *steps, rows, cols, dst, ld)
         with only(outside, reals[inside], dtype, (rows, cols)) as dst:
             probe.narrow_block(code, reals, ld, rows, cols, dst, *steps)
+
+
+@every_storage
+def test_two_lanes_of_columns_are_narrowed_in_turns(probe, storage):
+    lanes, dtype, real = probe.SIZES["VL"], dtype_named(storage), real_of(storage)
+    for n in range(2 * lanes + 4):
+        even, odd = integers((2, 4 * lanes + 4), real, n)
+        with only(np.arange(2 * n), np.stack([even, odd], 1)[:n].ravel(), dtype, n) as dst:
+            probe.narrow_in_turns(STORAGE[storage], even, odd, n, dst)
 
 
 @every_real

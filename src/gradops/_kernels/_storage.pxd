@@ -47,6 +47,9 @@ cdef extern from "kernels.h" nogil:
     void widen_float16_even(const uint16_t *src, int64_t n, float *dst)
     void widen_bfloat16_even(const uint16_t *src, int64_t n, float *dst)
     void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst)
+    vec pair_narrowed(bint bfloat, vec low, vec high)
+    void widen_pair(bint bfloat, vec both, real *low, real *high)
+    void copy_halves(const void *src, int64_t n, void *dst)
 
 
 # Blocks have one body a module: a copy for each caller took a quarter of the time to compile, and was no faster.
@@ -150,52 +153,112 @@ cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *d
         src, dst, n = src + some, dst + some * step * 2, n - some
 
 
-cdef inline int64_t block_start(int64_t index, int64_t size) noexcept nogil:
-    """Of blocks of VL that cover `size`; the last one of several begins early enough to be full."""
-    return larger(smaller(index * VL, size - VL), 0)
+cdef inline void narrow_in_turns(int storage, const real *even, const real *odd, int64_t n, char *dst) noexcept nogil:
+    """dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. Reads up to a multiple of VL."""
+    cdef int64_t i
+    cdef real[16] words
+    if storage >= FLOAT32:
+        interleave(even, odd, n, <real *> dst)
+        return
+    for i in range(divide_up(n, VL)):
+        store(words, pair_narrowed(storage == BFLOAT16, load(even + i * VL), load(odd + i * VL)))
+        copy_halves(words, 2 * smaller(n - i * VL, VL), dst + i * VL * 4)
+
+
+cdef inline int64_t block_start(int64_t index, int64_t size, int64_t block) noexcept nogil:
+    """Of blocks that cover `size`; the last one of several begins early enough to be full."""
+    return larger(smaller(index * block, size - block), 0)
+
+
+cdef inline int64_t turned_rows(int storage, int64_t cols) noexcept nogil:
+    """Rows that are transposed at once, at most: of numbers, of words of two 16-bit ones, or of half vectors."""
+    return VL if storage >= FLOAT32 and 2 * cols != VL else 2 * VL
 
 
 cdef inline void widen_turned(int storage, const char *src, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
-    """dst[r ld + c] = src[r + c src_col] for r < rows <= VL, c < cols <= VL: transposed in registers, unless columns are few."""
+    """dst[r ld + c] = src[r + c src_col] for r < rows <= turned_rows, c < cols <= VL: transposed in registers, unless columns are few."""
     cdef real[256] block, turned
     cdef int64_t i, j
-    if rows == VL and cols == VL and storage == REAL_STORAGE:
+    if storage < FLOAT32:
+        for i in range(cols):
+            copy_halves(src + i * src_col * 2, rows, block + i * VL)
+        transpose(block, VL, turned, VL)
+        for i in range(divide_up(rows, 2)):
+            widen_words(storage == BFLOAT16, load(turned + i * VL), rows - 2 * i, cols, dst + 2 * i * ld, ld)
+    elif rows == VL and cols == VL:
         transpose(<const real *> src, src_col, dst, ld)
-        return
-    if 2 * cols < VL and storage == REAL_STORAGE:
+    elif 2 * cols == VL:
+        for i in range(cols):
+            copy(<const real *> src + i * src_col, smaller(rows, VL), block + i * VL)
+            copy(<const real *> src + i * src_col + VL, larger(rows - VL, 0), block + (cols + i) * VL)
+        transpose(block, VL, turned, VL)
+        for i in range(rows):
+            copy(turned + i % VL * VL + i // VL * (VL // 2), VL // 2, dst + i * ld)
+    elif 2 * cols < VL:
         for i in range(cols):
             for j in range(rows):
                 dst[j * ld + i] = (<const real *> src)[i * src_col + j]
+    else:
+        for i in range(cols):
+            copy(<const real *> src + i * src_col, rows, block + i * VL)
+        transpose(block, VL, turned, VL)
+        for i in range(rows):
+            copy(turned + i * VL, cols, dst + i * ld)
+
+
+cdef inline void widen_words(bint bfloat, vec words, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
+    """The lower halves become a row of dst, and the upper ones the next, if there are two."""
+    cdef real[2 * 16] block
+    if rows > 1 and cols == VL:
+        widen_pair(bfloat, words, dst, dst + ld)
         return
-    for i in range(cols):
-        widen(storage, src + i * src_col * item_size(storage), rows, block + i * VL)
-    if rows == VL and cols == VL:
-        transpose(block, VL, dst, ld)
-        return
-    transpose(block, VL, turned, VL)
-    for i in range(rows):
-        copy(turned + i * VL, cols, dst + i * ld)
+    widen_pair(bfloat, words, block, block + VL)
+    copy(block, cols, dst)
+    if rows > 1:
+        copy(block + VL, cols, dst + ld)
 
 
 cdef inline void narrow_turned(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_col) noexcept nogil:
     """dst[r + c dst_col] = src[r ld + c], the inverse of widen_turned."""
     cdef real[256] block, turned
     cdef int64_t i
-    if rows == VL and cols == VL and storage == REAL_STORAGE:
+    if storage < FLOAT32:
+        for i in range(divide_up(rows, 2)):
+            store(block + i * VL, narrow_words(storage == BFLOAT16, src + 2 * i * ld, rows - 2 * i, cols, ld))
+        transpose(block, VL, turned, VL)
+        for i in range(cols):
+            copy_halves(turned + i * VL, rows, dst + i * dst_col * 2)
+    elif rows == VL and cols == VL:
         transpose(src, ld, <real *> dst, dst_col)
-        return
-    if rows == VL and cols == VL:
-        transpose(src, ld, turned, VL)
+    elif 2 * cols == VL:
+        for i in range(rows):
+            copy(src + i * ld, VL // 2, block + i % VL * VL + i // VL * (VL // 2))
+        transpose(block, VL, turned, VL)
+        for i in range(cols):
+            copy(turned + i * VL, smaller(rows, VL), <real *> dst + i * dst_col)
+            copy(turned + (cols + i) * VL, larger(rows - VL, 0), <real *> dst + i * dst_col + VL)
     else:
         for i in range(rows):
             copy(src + i * ld, cols, block + i * VL)
         transpose(block, VL, turned, VL)
-    for i in range(cols):
-        narrow(storage, turned + i * VL, rows, dst + i * dst_col * item_size(storage))
+        for i in range(cols):
+            copy(turned + i * VL, rows, <real *> dst + i * dst_col)
+
+
+cdef inline vec narrow_words(bint bfloat, const real *src, int64_t rows, int64_t cols, int64_t ld) noexcept nogil:
+    """Two rows, or one beside zeros, as words."""
+    cdef real[2 * 16] block
+    if rows > 1 and cols == VL:
+        return pair_narrowed(bfloat, load(src), load(src + ld))
+    clear(block, 2 * VL)
+    copy(src, cols, block)
+    if rows > 1:
+        copy(src + ld, cols, block + VL)
+    return pair_narrowed(bfloat, load(block), load(block + VL))
 
 
 cdef inline void widen_any_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
-    cdef int64_t size = item_size(storage), r, c, i, j, height, width
+    cdef int64_t size = item_size(storage), r, c, i, j, most, height, width
     if src_col == 1 and cols == VL:                     # a constant: vectors without a call for each
         for r in range(rows):
             widen(storage, src + r * src_row * size, VL, dst + r * ld)
@@ -206,10 +269,12 @@ cdef inline void widen_any_block(int storage, const char *src, int64_t src_row, 
         for r in range(rows):
             widen_strided(storage, src + r * src_row * size, src_col, cols, dst + r * ld)
     else:
-        for i in range(divide_up(rows, VL)):
-            r, height = block_start(i, rows), smaller(rows, VL)
+        most = turned_rows(storage, cols)
+        height, width = smaller(rows, most), smaller(cols, VL)
+        for i in range(divide_up(rows, most)):
+            r = block_start(i, rows, most)
             for j in range(divide_up(cols, VL)):
-                c, width = block_start(j, cols), smaller(cols, VL)
+                c = block_start(j, cols, VL)
                 widen_turned(storage, src + (r + c * src_col) * size, src_col, height, width, dst + r * ld + c, ld)
 
 
@@ -224,7 +289,7 @@ cdef inline void widen_block(int storage, const char *src, int64_t src_row, int6
 
 
 cdef inline void narrow_any_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
-    cdef int64_t size = item_size(storage), r, c, i, j, height, width
+    cdef int64_t size = item_size(storage), r, c, i, j, most, height, width
     if dst_col == 1 and cols == VL:
         for r in range(rows):
             narrow(storage, src + r * ld, VL, dst + r * dst_row * size)
@@ -235,10 +300,12 @@ cdef inline void narrow_any_block(int storage, const real *src, int64_t ld, int6
         for r in range(rows):
             narrow_strided(storage, src + r * ld, cols, dst + r * dst_row * size, dst_col)
     else:
-        for i in range(divide_up(rows, VL)):
-            r, height = block_start(i, rows), smaller(rows, VL)
+        most = turned_rows(storage, cols)
+        height, width = smaller(rows, most), smaller(cols, VL)
+        for i in range(divide_up(rows, most)):
+            r = block_start(i, rows, most)
             for j in range(divide_up(cols, VL)):
-                c, width = block_start(j, cols), smaller(cols, VL)
+                c = block_start(j, cols, VL)
                 narrow_turned(storage, src + r * ld + c, ld, height, width, dst + (r + c * dst_col) * size, dst_col)
 
 

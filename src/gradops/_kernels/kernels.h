@@ -490,15 +490,58 @@ static inline void widen_float16_vector(const uint16_t *src, float *dst) { for (
 static inline void narrow_float16_vector(const float *src, uint16_t *dst) { for (int i = 0; i < FLOATS; i++) dst[i] = narrow_float16(src[i]); }
 #endif
 
-/* A register full of 16-bit numbers is computed with as WIDE registers, in an order of its own: of bfloat16 those at even places come first,
- * which takes no shuffle. Where WIDE is 1, 16-bit numbers are widened in memory. */
-#if defined(__AVX512F__) && !defined(GRADOPS_REAL_f64)
-enum { WIDE = 2 };
-
+/* Numbers whose upper halves are v's, rounded. */
 static inline float_bits rounded_bfloat16(vec v) {
     float_bits u = (float_bits)v, is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
     return ((u | 0x400000) & is_nan) | ((u + 0x7fff + ((u >> 16) & 1)) & ~is_nan);
 }
+
+/* Words of 16-bit numbers, `bfloat` or float16, in a register of floats: one in its lower half, the other in its upper half; and both of them, widened. */
+static inline vec pair_narrowed(int bfloat, vec low, vec high) {
+    uint16_t first[FLOATS], second[FLOATS];
+    if (bfloat) {
+#if defined(__AVX512BF16__)
+        if (!(_mm512_fpclass_ps_mask((__m512)low, SUBNORMAL) | _mm512_fpclass_ps_mask((__m512)high, SUBNORMAL))) {
+            const __m512i after = (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+            return (vec)_mm512_or_si512(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(after)), _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(after, 1)), 16));
+        }
+#endif
+        return (vec)(rounded_bfloat16(low) >> 16 | (rounded_bfloat16(high) & 0xffff0000u));
+    }
+    narrow_float16_vector((const float *)&low, first);
+    narrow_float16_vector((const float *)&high, second);
+    return (vec)(__builtin_convertvector(*(const half_bits *)first, float_bits) | __builtin_convertvector(*(const half_bits *)second, float_bits) << 16);
+}
+
+static inline void widen_pair(int bfloat, vec both, real *low, real *high) {
+    const float_bits words = (float_bits)both;
+    uint16_t first[FLOATS], second[FLOATS];
+    if (bfloat) {
+        store(low, (vec)(words << 16));
+        store(high, (vec)(words & 0xffff0000u));
+        return;
+    }
+    *(half_bits *)first = __builtin_convertvector(words & 0xffff, half_bits);
+    *(half_bits *)second = __builtin_convertvector(words >> 16, half_bits);
+    widen_float16_vector(first, (float *)low);
+    widen_float16_vector(second, (float *)high);
+}
+
+/* dst[0:n] = src[0:n], 16-bit numbers, up to a register full of them. */
+static inline void copy_halves(const void *src, int64_t n, void *dst) {
+#if defined(__AVX512BW__)
+    const __mmask32 some = n < 2 * FLOATS ? (1u << n) - 1 : ~0u;
+    _mm512_mask_storeu_epi16(dst, some, _mm512_maskz_loadu_epi16(some, src));
+#else
+    if (n == 2 * FLOATS) memcpy(dst, src, VECTOR_BYTES);
+    else memcpy(dst, src, 2 * n);
+#endif
+}
+
+/* A register full of 16-bit numbers is computed with as WIDE registers, in an order of its own: of bfloat16 those at even places come first,
+ * which takes no shuffle. Where WIDE is 1, 16-bit numbers are widened in memory. */
+#if defined(__AVX512F__) && !defined(GRADOPS_REAL_f64)
+enum { WIDE = 2 };
 
 /* v[0:WIDE] = the numbers at p, in their order; for real numbers v[0] alone. The storage is a compile-time constant. */
 static inline __attribute__((always_inline)) void load_wide(int storage, const char *p, vec *v) {

@@ -167,18 +167,22 @@ cdef void multiply_phases(const Gather *w, const Patches *p, const Block *b) noe
 
 
 cdef void store_phases(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
-    """store_pixels for all lane pairs, row by row of dst, where channels come first. c has the rows of dst that a row of a band is for one after the other."""
+    """store_pixels for all lane pairs where channels come first, row by row of dst, or all at once that follow each other. c has the rows of dst that a row of
+    a band is for one after the other."""
     cdef const Problem *g = w.g
-    cdef int64_t rows = g.row_lanes, cols = g.col_lanes, done = 0, ldc = w.channels + PAD, run, r
+    cdef int64_t rows = g.row_lanes, cols = g.col_lanes, done = 0, ldc = w.channels + PAD, whole, run, r
+    cdef bint follow = g.dst_y == g.dst_cols == cols * p.col.count and g.dst_rows == rows * p.row.count
     cdef Pixel now = pixel(p, b.first)
     cdef char *dst
     while done < b.count:
         run = smaller(p.col.count - now.v, b.count - done)
-        for r in range(smaller(rows, g.dst_rows - rows * now.u)):
+        whole = smaller((b.count - done) // p.col.count, p.row.count - now.u) if follow and now.v == 0 else 0
+        for r in range(1 if whole else smaller(rows, g.dst_rows - rows * now.u)):
             dst = w.dst + (now.n * g.dst_n + (rows * now.u + r) * g.dst_y + cols * now.v + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
-            narrow_block(w.storage, b.c + (done * rows + r * run) * cols * ldc, ldc, smaller(cols * run, g.dst_cols - cols * now.v), b.channels, dst, 1, g.dst_c)
-        advance(p, &now, run)
-        done += run
+            narrow_block(w.storage, b.c + (done * rows + r * run) * cols * ldc, ldc,
+                         whole * rows * g.dst_cols if whole else smaller(cols * run, g.dst_cols - cols * now.v), b.channels, dst, 1, g.dst_c)
+        done += larger(whole, 1) * run
+        now = pixel(p, b.first + done)
 
 
 cdef void multiply_taps(const Gather *w, const Patches *p, const Patches *phase, int64_t pair, const Block *b, int64_t k, int64_t kc, const Band *band, Ahead *ahead) noexcept nogil:

@@ -32,16 +32,16 @@ bfloat16    depthwise 3x3          1.2 to 42      0.9 to 3.6     1.5 to 146     
 bfloat16    grouped 3x3, 2 or 4    1.1 to 8.2     6.5 to 14      1.0 to 2.8     3.2 to 7.7
 bfloat16    grouped 3x3, 8         0.9 to 1.0     5.1 to 6.9     0.6 to 0.7     0.95 to 1.6
 bfloat16    grouped 3x3, 16        0.5 to 0.6     1.0            0.5 to 0.6     0.9
-bfloat16    the same, strided      0.5            1.1            0.5            0.9
+bfloat16    the same, strided      0.5 to 0.7     1.1            0.5 to 0.7     0.9
 bfloat16    grouped 3x3, 24 or 32  0.7 to 0.9     0.98 to 3.7    0.9 to 1.0     1.0 to 1.25
 bfloat16    the same, strided      1.6 to 2.5     1.2 to 3.2     1.2 to 1.8     1.2 to 1.6
 bfloat16    grouped 1x1            2.7 to 3.8     1.1 to 3.3     0.5 to 0.8     1.0 to 2.7
 bfloat16    first                                 1.1 to 4.0                    1.1 to 1.7
 bfloat16    3x3, stride 1          0.9 to 0.95    0.8 to 1.0     0.9 to 0.95    0.8 to 1.2
 bfloat16    1x1                    0.9 to 2.3     1.1 to 2.4     0.9 to 1.9     1.1 to 2.2
-bfloat16    strided 3x3            0.8            0.96 to 1.2    1.0 to 1.2     0.9 to 2.0
+bfloat16    strided 3x3            0.8 to 1.2     0.9 to 1.3     1.0 to 1.2     0.9 to 2.0
 bfloat16    strided 1x1            1.3 to 3.6     1.2 to 1.3     1.2 to 1.4     1.0 to 1.7
-bfloat16    patches                1.2            1.3 to 1.6     1.1 to 1.2     1.3 to 2.3
+bfloat16    patches                0.8 to 1.3     0.9 to 1.6     1.1 to 1.2     1.3 to 2.3
 ==========  =====================  =============  =============  =============  =============
 
 By themselves, default layout: float32 inputs of 2x2 and 3x3 layers with strides 1 to 3 1.1 to 1.6, of 3x1 0.97; filters of first layers with strides
@@ -192,7 +192,11 @@ def _bfloat16(layer: Layer, of_filter: bool) -> bool:
         return not of_filter or (layer.channels_last and layer.patches) or max(layer.taps) <= 7
     if layer.dense_taps:
         return of_filter and layer.channels_last and min(layer.channels, layer.outputs) >= 512
-    return layer.channels_last and (layer.patches or max(layer.taps) <= 3)
+    if layer.channels_last:
+        return layer.patches or max(layer.taps) <= 3
+    if of_filter:
+        return layer.taps == layer.stride == (2, 2)
+    return layer.taps in ((2, 2), (3, 3)) and layer.stride == (2, 2) and layer.plane >= 784
 
 
 _DEPTHWISE = {

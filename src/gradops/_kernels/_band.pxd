@@ -117,7 +117,7 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
             y = p.row.src_start + p.row.src_unit * (u + i)
             if at_once and 0 <= y < g.src_rows:
                 pack_run(p, image + y * g.src_y * item_size(storage), x * channels, size, g.src_cols * channels, dst)
-            elif paired and g.src_x == 1 and p.col.src_unit == 1 and 2 * band.pixel >= VL:
+            elif paired and g.src_x == 1 and p.col.src_unit == 1 and band.pixel >= VL:
                 line = line_of(&g, storage, image, y, x, 1, band.width)
                 place_pairs(line.at, line.low, line.high, line.at + g.src_c * item_size(storage), line.low, line.high, 2 * g.src_c * item_size(storage), band.pixel,
                             1, band.width, dst + size, band.width)

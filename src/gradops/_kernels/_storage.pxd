@@ -170,9 +170,9 @@ cdef inline int64_t block_start(int64_t index, int64_t size, int64_t block) noex
     return larger(smaller(index * block, size - block), 0)
 
 
-cdef inline int64_t turned_rows(int storage, int64_t cols) noexcept nogil:
-    """Rows that are transposed at once, at most: of numbers, of words of two 16-bit ones, or of half vectors."""
-    return VL if storage >= FLOAT32 and 2 * cols != VL else 2 * VL
+cdef inline int64_t turned_rows(int storage) noexcept nogil:
+    """Rows that are transposed at once, at most: of numbers, or of words of two 16-bit ones."""
+    return VL if storage >= FLOAT32 else 2 * VL
 
 
 cdef inline void widen_turned(int storage, const char *src, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
@@ -187,13 +187,6 @@ cdef inline void widen_turned(int storage, const char *src, int64_t src_col, int
             widen_words(storage == BFLOAT16, load(turned + i * VL), rows - 2 * i, cols, dst + 2 * i * ld, ld)
     elif rows == VL and cols == VL:
         transpose(<const real *> src, src_col, dst, ld)
-    elif 2 * cols == VL:
-        for i in range(cols):
-            copy(<const real *> src + i * src_col, smaller(rows, VL), block + i * VL)
-            copy(<const real *> src + i * src_col + VL, larger(rows - VL, 0), block + (cols + i) * VL)
-        transpose(block, VL, turned, VL)
-        for i in range(rows):
-            copy(turned + i % VL * VL + i // VL * (VL // 2), VL // 2, dst + i * ld)
     elif 2 * cols < VL:
         for i in range(cols):
             for j in range(rows):
@@ -230,13 +223,6 @@ cdef inline void narrow_turned(int storage, const real *src, int64_t ld, int64_t
             copy_halves(turned + i * VL, rows, dst + i * dst_col * 2)
     elif rows == VL and cols == VL:
         transpose(src, ld, <real *> dst, dst_col)
-    elif 2 * cols == VL:
-        for i in range(rows):
-            copy(src + i * ld, VL // 2, block + i % VL * VL + i // VL * (VL // 2))
-        transpose(block, VL, turned, VL)
-        for i in range(cols):
-            copy(turned + i * VL, smaller(rows, VL), <real *> dst + i * dst_col)
-            copy(turned + (cols + i) * VL, larger(rows - VL, 0), <real *> dst + i * dst_col + VL)
     else:
         for i in range(rows):
             copy(src + i * ld, cols, block + i * VL)
@@ -269,7 +255,7 @@ cdef inline void widen_any_block(int storage, const char *src, int64_t src_row, 
         for r in range(rows):
             widen_strided(storage, src + r * src_row * size, src_col, cols, dst + r * ld)
     else:
-        most = turned_rows(storage, cols)
+        most = turned_rows(storage)
         height, width = smaller(rows, most), smaller(cols, VL)
         for i in range(divide_up(rows, most)):
             r = block_start(i, rows, most)
@@ -300,7 +286,7 @@ cdef inline void narrow_any_block(int storage, const real *src, int64_t ld, int6
         for r in range(rows):
             narrow_strided(storage, src + r * ld, cols, dst + r * dst_row * size, dst_col)
     else:
-        most = turned_rows(storage, cols)
+        most = turned_rows(storage)
         height, width = smaller(rows, most), smaller(cols, VL)
         for i in range(divide_up(rows, most)):
             r = block_start(i, rows, most)

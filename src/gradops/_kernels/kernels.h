@@ -448,6 +448,12 @@ static inline void widen_bfloat16_vector(const uint16_t *src, float *dst) {
     *(float_bits *)dst = __builtin_convertvector(*(const half_bits *)src, float_bits) << 16;
 }
 
+/* Numbers whose upper halves are v's, rounded. */
+static inline float_bits rounded_bfloat16(vec v) {
+    float_bits u = (float_bits)v, is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
+    return ((u | 0x400000) & is_nan) | ((u + 0x7fff + ((u >> 16) & 1)) & ~is_nan);
+}
+
 #if defined(__AVX512BF16__)
 enum { SUBNORMAL = 0x20 };                                      /* of _mm512_fpclass_ps_mask */
 #endif
@@ -460,9 +466,7 @@ static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
         return;
     }
 #endif
-    float_bits rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
-    float_bits is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
-    *(half_bits *)dst = __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), half_bits);
+    *(half_bits *)dst = __builtin_convertvector(rounded_bfloat16((vec)u) >> 16, half_bits);
 }
 
 /* Two vectors. */
@@ -489,12 +493,6 @@ static inline void narrow_float16_vector(const float *src, uint16_t *dst) { _mm_
 static inline void widen_float16_vector(const uint16_t *src, float *dst) { for (int i = 0; i < FLOATS; i++) dst[i] = widen_float16(src[i]); }
 static inline void narrow_float16_vector(const float *src, uint16_t *dst) { for (int i = 0; i < FLOATS; i++) dst[i] = narrow_float16(src[i]); }
 #endif
-
-/* Numbers whose upper halves are v's, rounded. */
-static inline float_bits rounded_bfloat16(vec v) {
-    float_bits u = (float_bits)v, is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
-    return ((u | 0x400000) & is_nan) | ((u + 0x7fff + ((u >> 16) & 1)) & ~is_nan);
-}
 
 /* Words of 16-bit numbers, `bfloat` or float16, in a register of floats: one in its lower half, the other in its upper half; and both of them, widened. */
 static inline vec pair_narrowed(int bfloat, vec low, vec high) {
@@ -562,7 +560,7 @@ static inline __attribute__((always_inline)) void store_wide(int storage, char *
         _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v[0], 0));
         _mm256_storeu_si256((__m256i *)p + 1, _mm512_cvtps_ph((__m512)v[1], 0));
     } else if (storage == 1) {
-        *(float_bits *)p = rounded_bfloat16(v[0]) >> 16 | (rounded_bfloat16(v[1]) & 0xffff0000u);
+        store((real *)p, pair_narrowed(1, v[0], v[1]));
     } else {
         store((real *)p, v[0]);
     }

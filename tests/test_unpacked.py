@@ -9,6 +9,7 @@ from problems import exact_case, rounded_case
 from gradops._algorithms import (
     CROWDED,
     LEAST_CROWDED_PIXELS,
+    LEAST_CROWDED_TAPS,
     LEAST_PIXELS,
     LEAST_PIXELS_A_TAP,
     LEAST_TURNED_PIXELS,
@@ -48,11 +49,15 @@ INPLACE = [
     Problem(n=1, h=9, w=10, c=1024, m=1, r=3, s=3, padding="SAME"),  # pixels at a crowding distance
     Problem(n=40, h=3, w=3, c=16, m=1, r=3, s=3, padding="SAME"),  # more images than spans
     Problem(n=2, h=9, w=1, c=16, m=1, r=3, s=1, strides=(2, 1), padding="SAME"),  # one column, which becomes a row
+    Problem(n=2, h=13, w=28, c=64, m=1, r=3, s=3, padding="SAME"),  # two registers a vector
+    Problem(n=1, h=9, w=27, c=121, m=1, r=1, s=3, padding=(0, 0, 2, 0)),  # and the last one overlaps
+    Problem(n=1, h=23, w=31, c=96, m=1, r=5, s=3, strides=(2, 2), padding="SAME"),
+    Problem(n=1, h=12, w=33, c=32, m=1, r=3, s=3, dilations=(1, 2), padding="SAME"),
+    Problem(n=3, h=5, w=10, c=512, m=1, r=3, s=3, padding="SAME"),
     Problem(
-        n=1, h=150, w=140, c=112, m=1, r=3, s=3, padding="SAME"
-    ),  # too large for a cache: the next strip is fetched
-    Problem(n=1, h=100, w=96, c=64, m=1, r=5, s=5, strides=(2, 2), padding="SAME"),
-    Problem(n=1, h=105, w=64, c=64, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # and rows at a crowding distance
+        n=1, h=150, w=140, c=252, m=1, r=1, s=3, padding="SAME"
+    ),  # too large for a cache: what comes next is fetched
+    Problem(n=1, h=200, w=224, c=128, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # and rows at a crowding distance
 ]
 TURNED = [
     Problem(n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # the last vector overlaps
@@ -86,7 +91,7 @@ PLANES = [
         n=5, h=3, w=1, c=3, m=1, r=2, s=1, padding="SAME", layout="NCHW"
     ),  # planes below what a vector reaches over an end
     Problem(n=40, h=5, w=8, c=1, m=1, r=3, s=2, padding="SAME", layout="NCHW"),  # more images than spans
-    Problem(n=1, h=150, w=140, c=60, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # what follows is fetched
+    Problem(n=1, h=150, w=140, c=126, m=1, r=1, s=3, padding="SAME", layout="NCHW"),  # what follows is fetched
     Problem(n=2, h=17, w=21, c=3, m=1, r=3, s=3, dilations=(2, 3), padding="SAME", layout="NCHW"),  # lanes of rows
     Problem(n=1, h=40, w=90, c=2, m=1, r=3, s=3, dilations=(12, 12), padding="SAME", layout="NCHW"),
     Problem(n=2, h=31, w=33, c=2, m=1, r=5, s=3, strides=(2, 2), dilations=(2, 3), padding="SAME", layout="NCHW"),
@@ -127,7 +132,7 @@ def test_cases_are_accepted():
 
 @pytest.mark.parametrize(("storage", "taken"), [(0, "inplace"), (1, "inplace"), (2, "depthwise"), (3, "depthwise")])
 def test_numbers_of_16_bits_are_computed_in_place_even_where_they_crowd(storage, taken):
-    problem = Problem(h=14, w=14, c=CROWDED, m=1, padding="SAME")
+    problem = Problem(h=14, w=14, c=CROWDED, m=1, s=5, padding="SAME")
     assert preferred(accepting(OPS["depthwise_conv2d_native_backprop_filter"], problem), storage) == taken
 
 
@@ -141,13 +146,15 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
         assert accepted(**refused) == ("depthwise",)
     assert set(accepted(m=2)) <= {"depthwise", "stem"}
     assert "inplace" in accepted(layout="NCHW") and "inplace" not in accepted(layout="NCHW", h=114)
-    crowded = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
-    assert accepted(c=CROWDED) == accepted(c=CROWDED // 2, dilations=(1, 2)) == crowded
-    assert accepted(c=CROWDED, w=LEAST_CROWDED_PIXELS) == crowded
-    assert accepted(c=CROWDED, w=LEAST_CROWDED_PIXELS - 1) == ("inplace", "depthwise")
-    assert accepted(c=2 * CROWDED) == accepted(c=CROWDED, dilations=(1, 2)) == ("depthwise", "inplace")
-    assert accepted(c=2 * CROWDED, w=LEAST_CROWDED_PIXELS - 1) == ("inplace", "depthwise")
-    assert accepted(c=2 * CROWDED, w=2 * LEAST_CROWDED_PIXELS, s=3, strides=(1, 2)) == crowded
+    packed = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
+    crowded = {"c": CROWDED, "s": LEAST_CROWDED_TAPS + 1}
+    assert accepted(**crowded) == accepted(**crowded | {"c": CROWDED // 2, "dilations": (1, 2)}) == packed
+    assert accepted(**crowded, w=LEAST_CROWDED_PIXELS) == packed
+    assert accepted(**crowded, w=LEAST_CROWDED_PIXELS - 1) == accepted(c=2 * CROWDED, s=3) == ("inplace", "depthwise")
+    crowded["c"] = 2 * CROWDED
+    assert accepted(**crowded) == ("depthwise", "inplace")
+    assert accepted(**crowded, w=LEAST_CROWDED_PIXELS - 1) == ("inplace", "depthwise")
+    assert accepted(**crowded, w=2 * LEAST_CROWDED_PIXELS, strides=(1, 2)) == packed
     assert accepted(w=1, r=1, s=1, strides=(2, 1)) == (
         ("inplace", "depthwise") if op.sizes == "input_sizes" else ("depthwise",)
     )

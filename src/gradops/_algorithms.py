@@ -213,40 +213,37 @@ threads of a Zen 4: 65x65 dilated by 2 1.46 and 1.53, by 6 1.41 and 1.18, by 12 
 WIDEST_VECTOR = 16
 """Numbers. `inplace` computes whole vectors of channels, `planes` of pixels."""
 
-CROWDED, LEAST_CROWDED_PIXELS = 512, 8
+CROWDED, LEAST_CROWDED_PIXELS, LEAST_CROWDED_TAPS = 512, 8, 4
 """Channels between pixels at multiples of this distance share few sets of a cache. There rows that are packed once (`depthwise`) are taken for the
-gradient of the filter, if they have so many pixels: time of `depthwise` over that of `inplace`, 2 threads of a Zen 5, float32 and float64:
+gradient of the filter, if they have so many pixels and so many taps; for outputs and gradients of inputs at multiples of twice that distance, with a
+stride of 1. Time of `depthwise` over that of `inplace`, 2 threads of a Zen 5:
 
-======================  ==========  ==========  ========
-images                  float32     float64     channels
-======================  ==========  ==========  ========
-8 of 14x14              0.89        0.85        512
-8 of 14x14, stride 2    1.15        0.99        512
-8 of 7x7                1.27        1.03        1024
-8 of 28x28              1.01        0.90        512
-8 of 28x28, stride 2    0.86        0.77        512
-8 of 16x16, 5x5 taps    0.70        0.57        512
-2 of 65x65, dilated     0.51                    2048
-======================  ==========  ==========  ========
+==============================  ==========  ==========  ========
+filter                          float32     float64     channels
+==============================  ==========  ==========  ========
+8 of 14x14                      1.17        1.09        512
+8 of 14x14, stride 2            1.30        1.09        512
+8 of 28x28                      1.01        1.03        512
+8 of 28x28, stride 2            1.37        0.82        512
+8 of 56x56                      1.41        1.12        512
+8 of 16x16, 5x5 taps            0.71        0.58        512
+8 of 14x14                      1.01        0.95        1024
+2 of 65x65                      0.87        1.06        1024
+2 of 65x65, dilated by 2        1.10        0.67        2048
+==============================  ==========  ==========  ========
 
-For outputs and gradients of inputs they are taken at multiples of twice that distance, with a stride of 1: one set holds 8 lines or 12, of which a tile
-has 30 of src for 3x3 taps, and 8 of dst if that begins at the same distance from a page. Gradient of the input, the same ratio, 2 threads of a Zen 4,
-float32, the least and the largest for five places of dst (float64 0.4 to 0.6):
-
-========================  ==========  ========
-images                    float32     channels
-========================  ==========  ========
-8 of 7x7                  0.66  1.41  1024
-8 of 14x14                0.47  0.85  1024
-8 of 28x28                0.59  0.92  1024
-8 of 28x28, stride 2      1.31        1024
-8 of 28x28, 7x7 taps      0.46        1024
-8 of 14x14                0.45        2048
-2 of 65x65                0.58  0.93  1024
-2 of 65x65, dilated       0.60  0.79  2048
-8 of 28x28                0.82        512
-2 of 65x65, dilated by 2  1.39        512
-========================  ==========  ========
+==============================  ==========  ==========  ========
+input                           float32     float64     channels
+==============================  ==========  ==========  ========
+8 of 7x7                        1.52        1.52        1024
+8 of 14x14                      1.25        0.83        1024
+8 of 28x28                      1.13        1.07        1024
+8 of 14x14, 5x5 taps            0.78        0.69        1024
+8 of 28x28, 7x7 taps            0.47        0.41        1024
+2 of 65x65                      1.38        1.20        1024
+8 of 14x14                      0.82        0.89        2048
+2 of 65x65, dilated by 2        1.14        0.79        2048
+==============================  ==========  ==========  ========
 
 Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as long, so `preferred` takes `inplace`.
 """
@@ -628,7 +625,7 @@ def _few(rows: Axis, cols: Axis, per_group: int, outputs: int, paired: bool) -> 
 def _crowded(result: str, cols: Axis, groups: int) -> bool:
     """Whether rows, channels last, are packed rather than read where their pixels share few sets of a cache."""
     distance = groups * cols.dilation
-    if cols.out < LEAST_CROWDED_PIXELS:
+    if cols.out < LEAST_CROWDED_PIXELS or cols.taps < LEAST_CROWDED_TAPS:
         return False
     return distance % CROWDED == 0 if result == "filter" else cols.stride == 1 and distance % (2 * CROWDED) == 0
 

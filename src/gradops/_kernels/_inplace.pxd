@@ -1,9 +1,9 @@
 # cython: language_level=3, cdivision=True
 """What the depthwise kernels share that read images where they lie: the tiles of a strip, and which of its rows and columns are inside.
 
-A vector is a register full of numbers as they are stored: VL real ones or, of 16 bits, WIDE VL, which are computed with as WIDE registers. Where
-WIDE is 1, or there are too few channels for such a vector, 16-bit numbers are *staged*: VL of them a vector, widened into a window in the first cache,
-from which a tile is then computed in the same way.
+A vector is a register full of numbers as they are stored: VL real ones or, of 16 bits, WIDE VL, which are computed with as WIDE registers; or two
+registers of real ones. Where WIDE is 1, or there are too few channels for such a vector, 16-bit numbers are *staged*: VL of them a vector, widened into
+a window in the first cache, from which a tile is then computed in the same way.
 
 A tile of some pixels walks either *down* a few rows, for one vector of channels after the other, or *across* all vectors of channels, for one row
 after the other. Down, rows share what they read while it is in the first cache; across, memory is read and written in its order.
@@ -12,11 +12,12 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller
 from _scratch cimport padded
-from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, copy, copy_even, interleave, item_size, narrow, prefetch_soon, widen
+from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_even, interleave, item_size, narrow, prefetch_soon, unknown, widen
 
 cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
     PIXELS = 8                                          # of a register tile, at most
+    MANY_VECTORS = 7                                    # of channels, so many that one which is computed twice takes little
     ROWS = 8                                            # of a strip, at most: neighbouring rows share what they read while it is in the first cache
     WAY = 4096                                          # bytes of a cache's way: what lies at multiples of it falls on one set
     CROWDED = WAY // 2                                  # pixels at multiples of this distance, in bytes, fall on two sets
@@ -39,8 +40,9 @@ cdef struct Walk:                                       # down some rows of a la
     int64_t skip                                        # pixels that the tile before has
     int64_t vectors                                     # of channels, one after the other, `vector` bytes and `panel` reals of the filter apart
     int64_t vector, panel
-    int64_t src_ahead, dst_ahead                        # to the next strip, in bytes
+    int64_t src_ahead, dst_ahead                        # to what is fetched, in bytes
     bint fetch                                          # whether to fetch that
+    bint strips                                         # whether that is the same tile of the next strip, rather than the next tile
     bint staged
     int storage                                         # of what is read, before it is staged
     int64_t lanes                                       # numbers of a vector
@@ -72,27 +74,38 @@ cdef inline int64_t turned_size(const Problem *g) noexcept nogil:
     return padded(g.src_rows * g.src_cols * VL) + padded(g.dst_rows * g.dst_cols * VL) if comes_first(g) else 0
 
 
-cdef inline int64_t rows_of_strip(const Problem *g, int storage) noexcept nogil:
-    """Rows of a lane that a tile walks down: few enough for what is fetched for the next strip to stay in the second cache until then."""
-    cdef int64_t size = item_size(storage)
-    if is_across(g, storage):
-        return 1
-    return larger(smaller((AHEAD if MR > 6 else NARROW_AHEAD) * row_lanes(g)[0].count // image_size(g, size), ROWS), 1) if is_far(g, size) else ROWS
-
-
-cdef inline int64_t vector_lanes(const Problem *g, int storage) noexcept nogil:
-    """Channels of a vector."""
-    return WIDE * VL if storage != REAL_STORAGE and g.groups >= WIDE * VL and not comes_first(g) else VL
+cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, bint strips) noexcept nogil:
+    """Rows of a lane that a tile walks down: few enough for what is fetched for the next tile to stay in the second cache until then. Of large images, which
+    are best written in their order, few enough for what is fetched for the next strip to stay there."""
+    cdef int64_t size = item_size(storage), ahead = AHEAD if MR > 6 else NARROW_AHEAD
+    cdef const Lane *row = row_lanes(g)
+    cdef const Lane *col = col_lanes(g)
+    if strips and is_far(g, size):
+        return larger(smaller(ahead * row.count // image_size(g, size), ROWS), 1)
+    if is_staged(storage, held):
+        return ROWS
+    return larger(ahead // (PIXELS // 2 * (row.z_step * col.z_step * col.src_unit * g.src_x + g.dst_x) * size), ROWS)
 
 
 cdef inline int held_storage(const Problem *g, int storage) noexcept nogil:
-    """What tiles are computed from: numbers as they are stored, unless those have to be widened."""
-    return storage if WIDE > 1 and vector_lanes(g, storage) > VL else REAL_STORAGE
+    """What tiles are computed from, if not from pairs: numbers as they are stored, unless those have to be widened."""
+    return storage if storage == REAL_STORAGE or (WIDE > 1 and g.groups >= WIDE * VL and not comes_first(g)) else REAL_STORAGE
+
+
+cdef inline bint has_pairs(const Problem *g, int storage) noexcept nogil:
+    """Whether vectors may be two registers: of rows of three taps, which leave enough of them, in images of which nothing has to be fetched."""
+    cdef int64_t i
+    if storage != REAL_STORAGE or MR <= 6 or comes_first(g) or is_far(g, item_size(storage)):
+        return False
+    for i in range(g.col_lanes):
+        if col_lanes(g)[i].taps != 3:
+            return False
+    return g.groups % (2 * VL) == 0 or g.groups >= MANY_VECTORS * VL
 
 
 cdef inline int registers(int held) noexcept nogil:
     """Of a vector."""
-    return 1 if held == REAL_STORAGE else WIDE
+    return 2 if held == REAL_PAIR else 1 if held == REAL_STORAGE else WIDE
 
 
 cdef inline void into_registers(int held, real *vector) noexcept nogil:
@@ -127,11 +140,11 @@ cdef inline int64_t first_channel(const Problem *g, int64_t v, int64_t lanes) no
     return smaller(v * lanes, g.groups - lanes)
 
 
-cdef inline bint is_across(const Problem *g, int storage) noexcept nogil:
-    """Whether tiles go across the channels of a row, as results with a stride lie, rather than down some rows, which then find in the first cache what
-    they share: where pixels would crowd few sets of it, where a stride leaves gaps in dst, and in src, if that is far and its rows crowd, too."""
+cdef inline bint is_across(const Problem *g, int storage, int held) noexcept nogil:
+    """Whether tiles go across the channels of a row, as results with a stride lie, rather than down some rows, which then find in the first cache what they
+    share: where pixels would crowd few sets of it, where a stride leaves gaps in dst, and in src, if that is far and its rows crowd, too."""
     cdef int64_t size = item_size(storage)
-    if is_staged(g, storage) or g.col_lanes == 0:
+    if is_staged(storage, held):
         return False
     if col_lanes(g).src_unit * g.src_x * size % CROWDED == 0:
         return True
@@ -140,14 +153,14 @@ cdef inline bint is_across(const Problem *g, int storage) noexcept nogil:
     return g.col_lanes > 1 or (col_lanes(g).z_step > 1 and is_far(g, size) and g.src_y * size % WAY == 0)
 
 
-cdef inline bint is_staged(const Problem *g, int storage) noexcept nogil:
+cdef inline bint is_staged(int storage, int held) noexcept nogil:
     """Whether numbers have to be widened before they are vectors."""
-    return g.col_lanes > 0 and storage != held_storage(g, storage)
+    return storage != REAL_STORAGE and held == REAL_STORAGE
 
 
-cdef inline int64_t staging_size(const Problem *g, int storage) noexcept nogil:
+cdef inline int64_t staging_size(const Problem *g, int storage, int held) noexcept nogil:
     """Reals of the scratch beside a tile: its results or its dy, then the window."""
-    return padded(ROWS * PIXELS * VL + window_size(g)) if is_staged(g, storage) else 0
+    return padded(ROWS * PIXELS * VL + window_size(g)) if is_staged(storage, held) else 0
 
 
 cdef inline int64_t longest_lane(const Problem *g) noexcept nogil:
@@ -172,17 +185,16 @@ cdef inline int64_t tile_columns(const Lane *col, int64_t pixels) noexcept nogil
     return (pixels - 1) * col.z_step + col.taps
 
 
-cdef inline Walk walk_down(const Problem *g, int storage, const Lane *row, int64_t t, int64_t rows, const char *zeros) noexcept nogil:
+cdef inline Walk walk_down(const Problem *g, int storage, int held, bint strips, const Lane *row, int64_t t, int64_t rows, const char *zeros) noexcept nogil:
     """Rows t.. of a lane. The filter is [tap row][tap column][lane]."""
     cdef int64_t size = item_size(storage)
     cdef Walk s
     s.rows, s.step, s.unit, s.taps, s.limit = rows, row.src_unit * row.z_step, row.src_unit, row.taps, g.src_rows
     s.y, s.fresh = row.src_start + s.step * t, row.z_step
     s.src_y, s.dst_y = g.src_y * size, row.out_step * g.dst_y * size
-    s.storage, s.lanes = storage, vector_lanes(g, storage)
+    s.storage, s.lanes, s.strips = storage, registers(held) * VL, strips
     s.filter_row = row.filter_step * g.filter_cols * s.lanes
-    s.src_ahead, s.dst_ahead = rows * s.step * s.src_y, rows * s.dst_y
-    s.fetch, s.staged, s.zeros = is_far(g, size), is_staged(g, storage), zeros
+    s.fetch, s.staged, s.zeros = is_far(g, size), is_staged(storage, held), zeros
     s.vectors, s.vector, s.panel = 1, s.lanes * size, g.filter_rows * g.filter_cols * s.lanes
     return s
 
@@ -205,6 +217,12 @@ cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col
     s.high = divide_up(g.src_cols - x, col.src_unit)
     s.skip = i * pixels - q
     s.weights = (row.filter_start * g.filter_cols + col.filter_start) * s.lanes
+    if s.strips:
+        s.src_ahead, s.dst_ahead = s.rows * s.step * s.src_y, s.rows * s.dst_y
+    elif q < last:
+        s.src_ahead, s.dst_ahead = smaller(pixels, last - q) * col.z_step * s.src_x, smaller(pixels, last - q) * s.dst_x
+    else:                                               # the first tile of the next strip
+        s.src_ahead, s.dst_ahead = s.rows * s.step * s.src_y - q * col.z_step * s.src_x, s.rows * s.dst_y - q * s.dst_x
 
 
 cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *end) noexcept nogil:
@@ -220,7 +238,7 @@ cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *
 
 
 cdef inline void fetch_columns(const Walk *s, const char *src, int64_t y, int count) noexcept nogil:
-    """Fetches so many columns of what the like of a row that reads from row y on will read in the next strip."""
+    """Fetches so many columns of what the like of a row that reads from row y on will read."""
     cdef const char *x
     cdef int64_t i
     cdef int q
@@ -230,9 +248,19 @@ cdef inline void fetch_columns(const Walk *s, const char *src, int64_t y, int co
             prefetch_soon(x + q * s.src_x)
 
 
+cdef inline bint is_outside(const Walk *s, int c, int taps, int last) noexcept nogil:
+    """Whether column c beside a tile, whose last pixel's first tap reads column `last`, lies outside the image."""
+    return (c < taps - 1 and c < s.low) or (c > last and c >= s.high)
+
+
 cdef inline const char *column_at(const Walk *s, const char *x, int c, int taps, int last) noexcept nogil:
-    """Column c beside a tile whose last pixel's first tap reads column `last`: a vector of zeros outside the image."""
-    return s.zeros if (c < taps - 1 and c < s.low) or (c > last and c >= s.high) else x + c * s.src_x
+    """Column c beside a tile: a vector of zeros outside the image."""
+    return s.zeros if is_outside(s, c, taps, last) else x + c * s.src_x
+
+
+cdef inline const char *next_column(const char *x, int64_t step) noexcept nogil:
+    """x + step, computed where it is used: for all columns before the loop, addresses would take more registers than there are."""
+    return <const char *> unknown(<const real *> (x + step))
 
 
 cdef inline void widen_vectors(int storage, const char *src, int64_t step, int64_t count, real *dst) noexcept nogil:
@@ -250,7 +278,7 @@ cdef inline void narrow_vectors(int storage, const real *src, int64_t count, cha
 
 
 cdef inline void stage_row(const Walk *s, const char *src, int64_t count, bint fetch, real *dst) noexcept nogil:
-    """Widens the vectors of count neighbouring columns, and fetches those of the next strip."""
+    """Widens the vectors of count neighbouring columns, and fetches others ahead."""
     cdef int64_t i
     if s.storage == FLOAT16:
         widen_vectors(FLOAT16, src, s.src_x, count, dst)

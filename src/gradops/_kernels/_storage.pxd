@@ -8,11 +8,11 @@ cdef extern from "kernels.h" nogil:
     ctypedef double real
     ctypedef double vec
     ctypedef long lane_index
-    const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, WIDE, FUSED
+    const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED
     vec load(const real *p)
     vec load_once(const real *p)
-    void load_wide(int storage, const char *p, vec *v)
-    void store_wide(int storage, char *p, const vec *v)
+    void load_wide(int held, const char *p, vec *v)
+    void store_wide(int held, char *p, const vec *v)
     const real *unknown(const real *p)
     void *called(void *f)
     void store(real *p, vec v)

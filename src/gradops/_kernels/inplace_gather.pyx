@@ -12,10 +12,10 @@ tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, first_channel, held_storage, into_registers, longest_lane, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vector_lanes, vectors_at_once, walk_down
+from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, comes_first, fetch_columns, first_channel, has_pairs, held_storage, into_registers, is_across, is_outside, longest_lane, next_column, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_soon, store, store_wide, widen_block, zero
+from _storage cimport real, vec, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_soon, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -35,6 +35,7 @@ cdef struct Gather:
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
     int64_t parts, blocks                               # of an image's rows, of the vectors
+    int held                                            # what vectors are computed from
     int64_t lanes                                       # channels of a vector
     walk_t walk
     real *filter_panels                                 # [vector][tap][lane], lanes as they are in registers
@@ -44,7 +45,8 @@ cdef struct Gather:
 cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t enough = BLOCKS_PER_THREAD * threads
-    w.lanes, w.walk = vector_lanes(g, w.storage), walker(held_storage(g, w.storage))
+    w.held = REAL_PAIR if has_pairs(g, w.storage) else held_storage(g, w.storage)
+    w.lanes, w.walk = registers(w.held) * VL, walker(w.held)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     if comes_first(g):
         w.parts, w.blocks = 1, w.vectors
@@ -57,34 +59,53 @@ cdef bint pack_filter(const Gather *w) noexcept nogil:
     """Returns whether the filter is finite."""
     cdef const Problem *g = w.g
     cdef int64_t taps = g.filter_rows * g.filter_cols, v, i
-    cdef int held = held_storage(g, w.storage)
     cdef const char *filter
     cdef real *panel
     for v in range(w.vectors):
         filter, panel = w.filter + first_channel(g, v, w.lanes) * g.filter_group * item_size(w.storage), w.filter_panels + v * taps * w.lanes
         widen_block(w.storage, filter, g.filter_x, g.filter_group, taps, w.lanes, panel, w.lanes)
         for i in range(taps):
-            into_registers(held, panel + i * w.lanes)
+            into_registers(w.held, panel + i * w.lanes)
     return all_finite(w.filter_panels, w.vectors * taps * w.lanes)
 
 
+cdef inline void add_row(int held, int pixels, int taps, int step, int first, int end, const Walk *s, const char *x, const real *weights, vec *acc) noexcept nogil:
+    """acc[q] += sum_j x[q step + j] weights[j] for a row of taps, registers first <= h < end of each vector.
+
+    *Assumes:* all but s, x, weights and acc are compile-time constants of the caller.
+    """
+    cdef vec[2 * TAPS] tap
+    cdef vec[2] v
+    cdef int c, h, j, k, n = registers(held), q
+    for j in range(taps):
+        for h in range(first, end):
+            tap[j * n + h] = load(weights + j * s.filter_col + h * VL)
+    for c in range((pixels - 1) * step + taps):
+        load_wide(held, s.zeros if is_outside(s, c, taps, (pixels - 1) * step) else x, v)
+        x = next_column(x, s.src_x)
+        for k in range((taps + step - 1) // step):      # the pixels whose tap j it is
+            j, q = c % step + k * step, c // step - k
+            if j < taps and 0 <= q < pixels:
+                for h in range(first, end):
+                    acc[q * n + h] += v[h] * tap[j * n + h]
+
+
 cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
-    """dst[r, q] = sum_(i, j) src[r + i, q step + j] filter[i, j] for all vectors and rows of the strip and q < pixels.
+    """dst[r, q] = sum_(i, j) src[r + i, q step + j] filter[i, j] for all vectors and rows of the strip and q < pixels. The registers of a vector at once,
+    unless there are too few for that and the taps.
 
     *Assumes:* held, pixels, taps and step are compile-time constants of the caller.
     """
     cdef vec[2 * PIXELS] acc
-    cdef vec[2 * TAPS] tap
-    cdef vec[2] v
     cdef const char *x
     cdef const real *weights
     cdef char *at
     cdef int64_t y, begin, end, _r, _v, i
     cdef bint fetch
-    cdef int c, h, j, k, n = registers(held), q
+    cdef int n = registers(held), q
     for _v in range(s.vectors):
         at, y = dst, s.y
-        fetch = s.fetch and begins_line(s, dst)
+        fetch = held != REAL_PAIR and s.fetch and begins_line(s, dst)
         for _r in range(s.rows):
             for q in range(pixels * n):
                 acc[q] = zero()
@@ -96,16 +117,11 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
             for i in range(begin, end):
                 x = src + (y + i * s.unit) * s.src_y
                 weights = filter + i * s.filter_row
-                for j in range(taps):
-                    for h in range(n):
-                        tap[j * n + h] = load(weights + j * s.filter_col + h * VL)
-                for c in range((pixels - 1) * step + taps):
-                    load_wide(held, column_at(s, x, c, taps, (pixels - 1) * step), v)
-                    for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
-                        j, q = c % step + k * step, c // step - k
-                        if j < taps and 0 <= q < pixels:
-                            for h in range(n):
-                                acc[q * n + h] += v[h] * tap[j * n + h]
+                if held == BFLOAT16 and taps == TAPS:
+                    add_row(held, pixels, taps, step, 0, 1, s, x, weights, acc)
+                    add_row(held, pixels, taps, step, 1, 2, s, x, weights, acc)
+                else:
+                    add_row(held, pixels, taps, step, 0, n, s, x, weights, acc)
             for q in range(pixels):
                 store_wide(held, at + q * s.dst_x, acc + q * n)
             at += s.dst_y
@@ -129,11 +145,11 @@ cdef inline void walk_tile(int held, int pixels, int taps, int step, const Walk 
 cdef inline void walk_taps(int held, int taps, int step, int pixels, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
     """walk_tile for the taps that there are for a step."""
     if taps == 3: walk_tile(held, pixels, 3, step, s, src, filter, dst)
-    elif taps == 5: walk_tile(held, pixels, 5, step, s, src, filter, dst)
-    elif taps == 7: walk_tile(held, pixels, 7, step, s, src, filter, dst)
-    elif step == 1 and taps == 1: walk_tile(held, pixels, 1, step, s, src, filter, dst)
-    elif step == 1 and taps == 2: walk_tile(held, pixels, 2, step, s, src, filter, dst)
-    elif step == 1 and taps == 4: walk_tile(held, pixels, 4, step, s, src, filter, dst)
+    elif held != REAL_PAIR and taps == 5: walk_tile(held, pixels, 5, step, s, src, filter, dst)
+    elif held != REAL_PAIR and taps == 7: walk_tile(held, pixels, 7, step, s, src, filter, dst)
+    elif held != REAL_PAIR and step == 1 and taps == 1: walk_tile(held, pixels, 1, step, s, src, filter, dst)
+    elif held != REAL_PAIR and step == 1 and taps == 2: walk_tile(held, pixels, 2, step, s, src, filter, dst)
+    elif held != REAL_PAIR and step == 1 and taps == 4: walk_tile(held, pixels, 4, step, s, src, filter, dst)
 
 
 cdef inline void walk_steps(int held, const Lane *col, int64_t pixels, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
@@ -148,6 +164,11 @@ cdef void walk_reals(const Walk *s, const Lane *col, int64_t pixels, const char 
     walk_steps(REAL_STORAGE, col, pixels, s, src, filter, dst)
 
 
+cdef void walk_pairs(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:
+    if MR > 6:
+        walk_steps(REAL_PAIR, col, pixels, s, src, filter, dst)
+
+
 cdef void walk_float16s(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:
     if WIDE > 1:
         walk_steps(FLOAT16, col, pixels, s, src, filter, dst)
@@ -159,7 +180,7 @@ cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const c
 
 
 cdef walk_t walker(int held) noexcept nogil:
-    return walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
+    return walk_pairs if held == REAL_PAIR else walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
 
 
 cdef void gather_tile(walk_t walk, const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst, real *scratch) noexcept nogil:
@@ -190,12 +211,12 @@ cdef void gather_tiles(const Gather *w, Walk *s, const Lane *col, int64_t pixels
 cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *scratch) noexcept nogil:
     """Vectors first.. of a strip of a row lane, all lanes of columns."""
     cdef const Problem *g = w.g
-    cdef real[VL] zeros
-    cdef Walk s = walk_down(g, w.storage, row, t, rows, <const char *> zeros)
+    cdef real[2 * VL] zeros
+    cdef Walk s = walk_down(g, w.storage, w.held, True, row, t, rows, <const char *> zeros)
     cdef const Lane *col
     cdef int64_t pixels, i = 0, j
     cdef bint left = True
-    store(zeros, zero())
+    clear(zeros, 2 * VL)
     while left:
         left = False
         for j in range(g.col_lanes):
@@ -211,7 +232,7 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
 cdef void gather_part(const Gather *w, int64_t n, int64_t t, int64_t end, int64_t first, int64_t last, real *scratch) noexcept nogil:
     """Some vectors of some rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
     cdef const Problem *g = w.g
-    cdef int64_t most = rows_of_strip(g, w.storage), i, rows
+    cdef int64_t most = 1 if is_across(g, w.storage, w.held) else rows_of_strip(g, w.storage, w.held, True), i, rows
     while t < end:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, end - t), row_lanes(g)[i].count - t)
@@ -257,7 +278,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     plan(w, threads)
     threads = <int> smaller(threads, g.images * w.parts * w.blocks)
     panels = padded(g.filter_rows * g.filter_cols * w.vectors * w.lanes)
-    scratch_size = larger(staging_size(g, w.storage), turned_size(g))
+    scratch_size = larger(staging_size(g, w.storage, w.held), turned_size(g))
     w.filter_panels = allocate(panels + copy_size + threads * scratch_size)
     if w.filter_panels == NULL:
         return 1

@@ -12,11 +12,11 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, first_channel, from_registers, held_storage, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, vector_lanes, vectors_at_once, walk_down
+from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, first_channel, from_registers, has_pairs, held_storage, is_across, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_STORAGE, clear, item_size, load, load_wide, prefetch_soon, store, unknown, widen_block, zero
+from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, item_size, load, load_wide, prefetch_soon, store, unknown, widen_block
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -25,6 +25,7 @@ cdef enum:
     SPANS = 8                                           # as many, if each then has FEWEST_PIXELS and channels are too few to be split
     FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
+    CROWDED_TILES = 1024                                # pixels at multiples of this distance, in bytes, crowd the sets of larger tiles
     LEAST_VECTORS = 8                                   # of channels that are split
     SHORT_ROW = 14                                      # pixels of a row that has large tiles with step 2, too: of longer ones, they read too many lines
 
@@ -39,6 +40,9 @@ cdef struct Reduce:
     const char *x
     const char *dy
     Total dw
+    int held                                            # what vectors are computed from
+    bint across                                         # how tiles walk,
+    bint strips                                         # and whether they fetch the next strip
     int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
@@ -54,7 +58,10 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols, few, most
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
-    w.lanes, w.walk = vector_lanes(g, w.storage), walker(held_storage(g, w.storage))
+    w.held = REAL_PAIR if has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
+    w.lanes, w.walk = registers(w.held) * VL, walker(w.held)
+    w.across = w.held != REAL_PAIR and g.col_lanes > 0 and is_across(g, w.storage, w.held)
+    w.strips = w.across or (g.col_lanes > 0 and col_lanes(g).z_step > 1)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     few = smaller(SPANS, divide_up(BLOCKS, divide_up(w.vectors, LEAST_VECTORS)))
     most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
@@ -66,6 +73,12 @@ cdef void plan(Reduce *w) noexcept nogil:
 cdef int64_t even_spans(int64_t images, int64_t most) noexcept nogil:
     """So many spans, at most, as have the same number of images, but for the last."""
     return divide_up(images, divide_up(images, most))
+
+
+cdef bint fills_tiles(const Problem *g, int storage) noexcept nogil:
+    """Whether tiles of four pixels, the largest of pairs, cover a row about as well as larger ones, or pixels crowd few sets of a cache."""
+    cdef int64_t count = col_lanes(g).count, covered = divide_up(count, 4) * 4
+    return 8 * (covered - count) <= count or (count >= 8 and col_lanes(g).src_unit * g.src_x * item_size(storage) % CROWDED_TILES == 0)
 
 
 cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
@@ -84,7 +97,7 @@ cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, co
     cdef int c, h, i, j, k, n = registers(held), q
     for _v in range(s.vectors):
         at, y = dy, s.y
-        fetch = s.fetch and first == 0 and begins_line(s, dy)
+        fetch = held != REAL_PAIR and s.fetch and first == 0 and begins_line(s, dy)
         for i in range(rows):
             for j in range(taps):
                 for h in range(n):
@@ -142,11 +155,11 @@ cdef inline void walk_taps(int held, int rows, int taps, int step, int pixels, c
     elif held == REAL_STORAGE and rows == 2 and taps == 5: walk_tile(held, 2, 5, step, pixels, s, first, src, dy, sums)
     elif MR > 6 and held == REAL_STORAGE and rows == 2: walk_tile(held, 2, 7, step, pixels, s, first, src, dy, sums)
     elif taps == 3: walk_tile(held, 1, 3, step, pixels, s, first, src, dy, sums)
-    elif taps == 5: walk_tile(held, 1, 5, step, pixels, s, first, src, dy, sums)
-    elif taps == 7: walk_tile(held, 1, 7, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 1: walk_tile(held, 1, 1, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 2: walk_tile(held, 1, 2, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 4: walk_tile(held, 1, 4, step, pixels, s, first, src, dy, sums)
+    elif held != REAL_PAIR and taps == 5: walk_tile(held, 1, 5, step, pixels, s, first, src, dy, sums)
+    elif held != REAL_PAIR and taps == 7: walk_tile(held, 1, 7, step, pixels, s, first, src, dy, sums)
+    elif held != REAL_PAIR and step == 1 and taps == 1: walk_tile(held, 1, 1, step, pixels, s, first, src, dy, sums)
+    elif held != REAL_PAIR and step == 1 and taps == 2: walk_tile(held, 1, 2, step, pixels, s, first, src, dy, sums)
+    elif held != REAL_PAIR and step == 1 and taps == 4: walk_tile(held, 1, 4, step, pixels, s, first, src, dy, sums)
 
 
 cdef inline int rows_of_tile(int held, int64_t taps, int64_t left) noexcept nogil:
@@ -173,6 +186,11 @@ cdef void walk_reals(const Walk *s, const Lane *col, int64_t pixels, const char 
     walk_steps(REAL_STORAGE, s, col, pixels, src, dy, sums)
 
 
+cdef void walk_pairs(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    if MR > 6:
+        walk_steps(REAL_PAIR, s, col, pixels, src, dy, sums)
+
+
 cdef void walk_float16s(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     if WIDE > 1:
         walk_steps(FLOAT16, s, col, pixels, src, dy, sums)
@@ -184,7 +202,7 @@ cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const c
 
 
 cdef walk_t walker(int held) noexcept nogil:
-    return walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
+    return walk_pairs if held == REAL_PAIR else walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
 
 
 cdef void reduce_tile(walk_t walk, const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums, real *scratch) noexcept nogil:
@@ -214,20 +232,19 @@ cdef int64_t vectors_of_line(const Walk *s, int held, const Lane *col, int64_t m
 cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
     """Adds a strip of a row lane, all lanes of columns, to the sums [vector][tap][lane] of vectors first.."""
     cdef const Problem *g = w.g
-    cdef real[VL] zeros
-    cdef Walk s = walk_down(g, w.storage, row, t, rows, <const char *> zeros)
+    cdef real[2 * VL] zeros
+    cdef Walk s = walk_down(g, w.storage, w.held, w.strips, row, t, rows, <const char *> zeros)
     cdef const Lane *col
     cdef int64_t pixels, i, j, v, c
-    cdef int held = held_storage(g, w.storage)
-    store(zeros, zero())
+    clear(zeros, 2 * VL)
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        pixels = lane_pixels(col, most_pixels(held, col.taps))
+        pixels = lane_pixels(col, most_pixels(w.held, col.taps))
         for i in range(divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
             v = first
             while v < end:
-                s.vectors = smaller(vectors_at_once(&s, g, v, end), vectors_of_line(&s, held, col, end))
+                s.vectors = smaller(vectors_at_once(&s, g, v, end), vectors_of_line(&s, w.held, col, end))
                 c = first_channel(g, v, w.lanes) * item_size(w.storage)
                 reduce_tile(w.walk, &s, col, pixels, w.x + s.src + c, w.dy + s.dst + c, sums + (v - first) * s.panel, scratch)
                 v += s.vectors
@@ -236,7 +253,10 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
 cdef void reduce_strips(const Reduce *w, int64_t n, int64_t t, int64_t last, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
     """Adds some rows of one image, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t most = rows_of_strip(g, w.storage), i, rows
+    cdef int64_t most, i, rows
+    if t >= last:                                       # no row has a tap
+        return
+    most = 1 if w.across else rows_of_strip(g, w.storage, w.held, w.strips)
     while t < last:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)
@@ -270,9 +290,8 @@ cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end
 cdef void store_sums(const Reduce *w, int64_t span, int64_t v, real *sums) noexcept nogil:
     """Writes a vector of dw; the lanes that the vector before has are left out."""
     cdef int64_t overlap = v * w.lanes - first_channel(w.g, v, w.lanes), step = w.g.filter_group, i
-    cdef int held = held_storage(w.g, w.storage)
     for i in range(w.taps):
-        from_registers(held, sums + i * w.lanes)
+        from_registers(w.held, sums + i * w.lanes)
     store_block(&w.dw, span, sums + overlap, w.lanes, w.taps, w.lanes - overlap, v * w.lanes * step, w.g.filter_x, step)
 
 
@@ -307,7 +326,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
             return 1
         w.near = turned(g, memory)
     threads = useful_threads(g, w.dw.spans * w.blocks, threads)
-    failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, sums_size(w) + larger(staging_size(g, w.storage), turned_size(g)))
+    failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, sums_size(w) + larger(staging_size(g, w.storage, w.held), turned_size(g)))
     if memory != NULL:
         release(memory)
     return failed

@@ -537,38 +537,51 @@ static inline void copy_halves(const void *src, int64_t n, void *dst) {
 }
 
 /* A register full of 16-bit numbers is computed with as WIDE registers, in an order of its own: of bfloat16 those at even places come first,
- * which takes no shuffle. Where WIDE is 1, 16-bit numbers are widened in memory. */
+ * which takes no shuffle. Where WIDE is 1, 16-bit numbers are widened in memory. Real numbers may be held as two registers; no storage is
+ * called so. */
+enum { REAL_PAIR = -1 };
+
+static inline __attribute__((always_inline)) void load_reals(int held, const real *p, vec *v) {
+    v[0] = load_once(p);
+    if (held == REAL_PAIR) v[1] = load_once(p + VL);
+}
+
+static inline __attribute__((always_inline)) void store_reals(int held, real *p, const vec *v) {
+    store(p, v[0]);
+    if (held == REAL_PAIR) store(p + VL, v[1]);
+}
+
 #if defined(__AVX512F__) && !defined(GRADOPS_REAL_f64)
 enum { WIDE = 2 };
 
-/* v[0:WIDE] = the numbers at p, in their order; for real numbers v[0] alone. The storage is a compile-time constant. */
-static inline __attribute__((always_inline)) void load_wide(int storage, const char *p, vec *v) {
-    if (storage == 0) {
+/* v[0:WIDE] = the numbers at p, in their order; of real ones v[0] alone, or v[0:2]. What is held is a compile-time constant. */
+static inline __attribute__((always_inline)) void load_wide(int held, const char *p, vec *v) {
+    if (held == 0) {
         v[0] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
         v[1] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p + 1));
-    } else if (storage == 1) {
+    } else if (held == 1) {
         float_bits both = *(const float_bits *)p;
         v[0] = (vec)(both << 16);
         v[1] = (vec)(both & 0xffff0000u);
     } else {
-        v[0] = load_once((const real *)p);
+        load_reals(held, (const real *)p, v);
     }
 }
 
-static inline __attribute__((always_inline)) void store_wide(int storage, char *p, const vec *v) {
-    if (storage == 0) {
+static inline __attribute__((always_inline)) void store_wide(int held, char *p, const vec *v) {
+    if (held == 0) {
         _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v[0], 0));
         _mm256_storeu_si256((__m256i *)p + 1, _mm512_cvtps_ph((__m512)v[1], 0));
-    } else if (storage == 1) {
+    } else if (held == 1) {
         store((real *)p, pair_narrowed(1, v[0], v[1]));
     } else {
-        store((real *)p, v[0]);
+        store_reals(held, (real *)p, v);
     }
 }
 #else
 enum { WIDE = 1 };
-static inline __attribute__((always_inline)) void load_wide(int storage, const char *p, vec *v) { v[0] = load_once((const real *)p); }
-static inline __attribute__((always_inline)) void store_wide(int storage, char *p, const vec *v) { store((real *)p, v[0]); }
+static inline __attribute__((always_inline)) void load_wide(int held, const char *p, vec *v) { load_reals(held, (const real *)p, v); }
+static inline __attribute__((always_inline)) void store_wide(int held, char *p, const vec *v) { store_reals(held, (real *)p, v); }
 #endif
 
 #define GRADOPS_TWO(what, from, to) \

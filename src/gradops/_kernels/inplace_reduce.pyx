@@ -21,12 +21,12 @@ from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAI
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
     MOST_SPANS = 32                                     # about
-    PIXELS_PER_SPAN = 256                               # at least, where there are more spans than SPANS
+    PIXELS_PER_SPAN = 1024                              # at least, where there are more spans than SPANS
     SPANS = 8                                           # as many, if each then has FEWEST_PIXELS and channels are too few to be split
     FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
     CROWDED_TILES = 1024                                # pixels at multiples of this distance, in bytes, crowd the sets of larger tiles
-    LEAST_VECTORS = 8                                   # of channels that are split
+    LEAST_RUN = 512                                     # bytes of a pixel of each, at least
     SHORT_ROW = 14                                      # pixels of a row that has large tiles with step 2, too: of longer ones, they read too many lines
 
 
@@ -55,7 +55,7 @@ cdef struct Reduce:
 cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
-    cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols, few, most
+    cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols, few, most, runs
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
     w.held = REAL_PAIR if has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
@@ -63,11 +63,12 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.across = w.held != REAL_PAIR and g.col_lanes > 0 and is_across(g, w.storage, w.held)
     w.strips = w.across or (g.col_lanes > 0 and col_lanes(g).z_step > 1)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
-    few = smaller(SPANS, divide_up(BLOCKS, divide_up(w.vectors, LEAST_VECTORS)))
+    runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
+    few = smaller(SPANS, divide_up(BLOCKS, runs))
     most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
     w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.count)
     w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, most)
-    w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), divide_up(w.vectors, 1 if comes_first(g) else LEAST_VECTORS))
+    w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), w.vectors if comes_first(g) else runs)
 
 
 cdef int64_t even_spans(int64_t images, int64_t most) noexcept nogil:

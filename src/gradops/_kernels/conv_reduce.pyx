@@ -17,7 +17,7 @@ from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands,
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
-from _storage cimport real, LINE, MR, NR, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_lines, pair_rows
+from _storage cimport real, LINE, MR, NR, NV, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_lines, pair_rows
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time, at most
@@ -102,14 +102,23 @@ cdef int64_t blocks(const Reduce *w) noexcept nogil:
 
 
 cdef bint is_turned(const Reduce *w) noexcept nogil:
-    """Whether dw is summed as [k][slot]. Channels last: where dy fills so little of its vectors that patches had better be the vectors, unless they are
-    read where they lie: of 5x5 taps, 1 to 4 channels take 0.4 of the time, 8 take 0.6, 16 take 0.8 (float32, Zen 5). Channels first: where dy has more columns."""
+    """Whether dw is summed as [k][slot]. Channels last: where dy fills so little of its vectors that patches had better be the vectors: of 5x5 taps, 1 to 4
+    channels take 0.4 of the time, 8 take 0.6, 16 take 0.8; of 1x1 taps, 96 to 24 and 240 to 40 0.8 in each type (float64 1.0), 32 to 16 0.85 (Zen 5).
+    Channels first: where dy has more columns."""
     cdef Patches p = first_patches(w)
     if by_band(&p):
         return False
     if w.g.src_c != 1:
         return w.g.dst_channels > w.slots
+    if src_in_rows(&p) and dst_in_rows(&p):
+        return tile_steps(w.g.dst_channels, w.slots) * 10 < tile_steps(w.slots, w.g.dst_channels) * 9
     return w.g.dst_channels <= VL and w.slots > VL and not src_in_rows(&p)
+
+
+cdef int64_t tile_steps(int64_t m, int64_t n) noexcept nogil:
+    """What a step of all tiles of m rows and n columns takes, about: multiply-adds or loads."""
+    cdef int64_t tiles = divide_up(m, MR), rows = divide_up(m, tiles), left = n % NR, wide = NV if left > VL else 1
+    return tiles * (n // NR * larger(rows * NV, rows + NV + 2) + (larger(rows * wide, rows + wide + 2) if left else 0))
 
 
 cdef int64_t distance_of_sums(const Reduce *w) noexcept nogil:
@@ -170,9 +179,9 @@ cdef inline int64_t dy_index(const Reduce *w, const Patches *p, const Pixel *at,
 cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots) noexcept nogil:
     """Patches as [pixel][slot], whose panels lie beside each other."""
     cdef Rows rows = rows_of(p.src, w.g.src_x, item_size(w.storage), first, slot, src_in_rows(p))
-    rows.in_place = usable(w, &rows)
+    rows.in_place = usable(w, &rows) and (not w.turned or slots % VL == 0 or (pixels(p) - first - depth) * w.g.src_x >= NR)
     if rows.in_place:
-        rows.at, rows.ld = <const real *> rows.lies, w.g.src_x
+        rows.at, rows.ld, rows.panel = <const real *> rows.lies, w.g.src_x, NR
     else:
         rows.at, rows.ld, rows.panel = b.patch, LD, NR
         if PAIR > 1 and rows.lies != NULL:
@@ -190,9 +199,15 @@ cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
     """Panels of dy, by row as pack_dy does. In place, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
     cdef int64_t channel = b.group * w.g.dst_channels + b.channel
     cdef Rows rows = rows_of(w.dy, w.g.dst_x, item_size(w.storage), first, channel, dst_in_rows(p))
-    rows.in_place = usable(w, &rows) and (b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
+    rows.in_place = usable(w, &rows) and (w.turned or b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
     if rows.in_place:
         rows.at, rows.ld, rows.panel = <const real *> rows.lies, w.g.dst_x, NR
+    elif w.turned and rows.lies != NULL:
+        rows.at, rows.ld = b.dy, LD
+        if PAIR > 1:
+            pair_lines(rows.lies, rows.row, depth, b.channels, b.dy, LD)
+        else:
+            widen_block(w.storage, rows.lies, w.g.dst_x, 1, depth, b.channels, b.dy, LD)
     else:
         rows.at, rows.ld, rows.panel = b.dy, NR, DEPTH * NR
         pack_dy(w, p, channel, b.channels, first, depth, by_row, b.dy, DEPTH * NR)

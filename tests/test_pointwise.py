@@ -25,6 +25,8 @@ PROBLEMS = [
     pointwise(n=1, h=5, w=6, c=1024, k=40),  # or a single one
     pointwise(n=1, h=5, w=6, c=40, k=1024),
     pointwise(n=2, h=40, w=41, c=16, k=16),
+    pointwise(n=3, h=40, w=41, c=24, k=24),  # results that spill into the next pixel
+    pointwise(n=3, h=40, w=41, c=48, k=48, groups=2),
     pointwise(n=1, h=40, w=41, c=80, k=100),  # long planes; blocks of channels that end within a panel
     pointwise(n=2, h=9, w=15, c=104, k=24),  # filters whose inputs fill the vectors of a tile better than their outputs
     pointwise(n=1, h=23, w=24, c=150, k=40),

@@ -269,8 +269,13 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
 
 cdef int64_t step_pixels(const Gather *w, const Patches *p) noexcept nogil:
     """Pixels that are multiplied at a time, at most: of planes in place, which need no scratch, as many as stay in a first cache, since results are the
-    sooner written the longer their rows. Of 2 channels they take 0.65 of the time, of 16 to 24 0.8 to 1.0 (float32, Zen 5)."""
-    cdef int64_t times = NEAR // (slots(p) * PIXELS * <int64_t> sizeof(real)) if planes_in_place(w, p) else 1
+    sooner written the longer their rows. Of 2 channels they take 0.65 of the time, of 16 to 24 0.8 to 1.0; of rows in place that are one product, a block's:
+    0.92 to 0.97 (float32, Zen 5)."""
+    cdef int64_t times = 1
+    if planes_in_place(w, p):
+        times = NEAR // (slots(p) * PIXELS * <int64_t> sizeof(real))
+    elif not w.channel_rows and not w.shared and at_once(w, p) and is_in_place(w, p):
+        times = SPAN
     return PIXELS * larger(smaller(times, SPAN), 1)
 
 
@@ -471,6 +476,12 @@ cdef int64_t count_in_place(const Gather *w, const Block *b) noexcept nogil:
     return b.count if b.first + b.count < b.end else larger(b.count - MR, 0)
 
 
+cdef bint is_in_place(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether a block's pixels are read, and all but some of its last ones written, where they lie."""
+    cdef const Problem *g = w.g
+    return w.storage == REAL_STORAGE and rows_in_place(p) and (g.dst_channels % VL == 0 or g.dst_x == g.dst_channels <= w.channels)
+
+
 cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
     """multiply_pixels for a block's pixels at once, which saves planning each tile. Fetches as many of the next ones. 16 to 16 channels take 0.7 of the time,
     24 to 24 and 16 to 32 0.9, 144 to 24 1.0, whether they lie in a cache or not (float32, Zen 5)."""
@@ -527,13 +538,19 @@ cdef bint crowded(int64_t distance) noexcept nogil:
     return distance % (2 * CROWDED) == 0 and MR > WAYS + WAYS // 2
 
 
+cdef bint rows_in_place(const Patches *p) noexcept nogil:
+    """Whether patches are rows that lie as they are multiplied, and are not better packed."""
+    cdef const Problem *g = p.g
+    return src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and not crowded(g.src_x * item_size(p.storage))
+
+
 cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:
     """Patches [pixel][slot] of the pixels at hand, packed if need be."""
     cdef const Problem *g = p.g
     cdef int64_t size = item_size(p.storage)
     cdef Rows rows
     rows.lies, rows.row, rows.panel = NULL, 0, 0
-    rows.in_place = src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and not crowded(g.src_x * size)
+    rows.in_place = rows_in_place(p)
     if rows.in_place:
         rows.at, rows.ld = <const real *> (p.src + (b.first * g.src_x + slot) * size), g.src_x // PAIR
     else:

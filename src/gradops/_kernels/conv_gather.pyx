@@ -27,6 +27,8 @@ cdef enum:
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
     LAST_CACHE = 24 << 20                               # bytes of images that a last cache is likely to hold
+    BURST = 2                                           # cache lines of dst for each step, beyond which all are fetched at once, before: fewer are left out
+    NEAR_BURST = 8                                      # the same of images that are likely to be found in a cache
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
@@ -422,7 +424,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     cdef Stream read, write
     cdef Stream next_src = sweep(p.src, MR * src_row, divide_up(b.channels, NR), kc), next_dst = sweep(w.dst, MR * dst_row, divide_up(b.channels, NR), kc)
     cdef bint spills = dst_follows and w.storage == REAL_STORAGE and vectors < b.channels and depth <= KC
-    cdef int64_t begun = (b.channels - 1) // NR * NR, steps = divide_up(kc, PAIR)
+    cdef int64_t begun = (b.channels - 1) // NR * NR, steps = divide_up(kc, PAIR), burst = (NEAR_BURST if is_near(w) else BURST) * LINE
     cdef bint fetches
     cdef const real *a
     cdef real *dst = <real *> w.dst + b.first * g.dst_x + b.group * g.dst_channels + b.channel
@@ -436,7 +438,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         read = following(&next_src, src_row, b.first + (end if src.in_place else b.count + i), src_follows, b)
         write = following(&next_dst, dst_row, b.first + end, dst_follows and (k == 0 if whole else last), b)
         a, fetches = src.at + i * src.ld, src.in_place or read.step or write.step
-        if whole and write.step > LINE:                 # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
+        if whole and write.step > burst:                # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, MR * dst_row, True)
         if spills and b.first + end < b.end:
             multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, panels(filter, distance, 0, begun), NR, distance, dst + i * ld + begun, ld, False, read, write)
@@ -461,7 +463,12 @@ cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
     cdef int64_t size = item_size(w.storage), depth = slots(p)
     if w.channels > NR or depth > FEW_SLOTS or depth > g.src_channels or not dst_in_rows(p):
         return False
-    return g.images * (g.src_n + g.dst_n) * size <= LAST_CACHE or larger(g.src_x, g.dst_x) * size <= LINE
+    return is_near(w) or larger(g.src_x, g.dst_x) * size <= LINE
+
+
+cdef bint is_near(const Gather *w) noexcept nogil:
+    """Whether images are likely to be found in a last cache."""
+    return w.g.images * (w.g.src_n + w.g.dst_n) * item_size(w.storage) <= LAST_CACHE
 
 
 cdef int64_t count_in_place(const Gather *w, const Block *b) noexcept nogil:

@@ -66,6 +66,9 @@ TURNED = [
     Problem(n=1, h=15, w=16, c=35, m=1, r=2, s=2, strides=(4, 3), layout="NCHW"),  # columns that nothing reads
     Problem(n=2, h=2, w=3, c=20, m=1, r=1, s=3, padding=(0, 0, 4, 5), layout="NCHW"),  # fewer pixels than a vector
     Problem(n=40, h=3, w=3, c=16, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # more images than spans
+    Problem(n=2, h=5, w=7, c=33, m=1, r=5, s=7, layout="NCHW"),  # one pixel, whose channels lie side by side
+    Problem(n=2, h=1, w=1, c=33, m=1, r=3, s=3, padding=(2, 1, 2, 2), layout="NCHW"),
+    Problem(n=2, h=6, w=6, c=16, m=1, r=3, s=3, strides=(2, 2), dilations=(2, 2), layout="NCHW"),
 ]
 """Channels first, which `inplace` turns."""
 PLANES = [

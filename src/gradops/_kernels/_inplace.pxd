@@ -50,8 +50,8 @@ cdef struct Walk:                                       # down some rows of a la
 
 
 cdef inline bint comes_first(const Problem *g) noexcept nogil:
-    """Whether channels come before pixels, which then have to be turned."""
-    return g.src_c != 1
+    """Whether channels come before pixels, which then have to be turned. Those of an image of one pixel lie side by side in any layout."""
+    return g.src_c != 1 or g.dst_c != 1
 
 
 cdef inline int64_t problem_size(const Problem *g) noexcept nogil:

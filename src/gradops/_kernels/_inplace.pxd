@@ -18,7 +18,7 @@ cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
     PIXELS = 8                                          # of a register tile, at most
     MANY_VECTORS = 7                                    # of channels, so many that one which is computed twice takes little
-    ROWS = 8                                            # of a strip, at most: neighbouring rows share what they read while it is in the first cache
+    ROWS = 8                                            # of a strip: at most, if it is staged or written beyond the caches, else at least
     WAY = 4096                                          # bytes of a cache's way: what lies at multiples of it falls on one set
     CROWDED = WAY // 2                                  # pixels at multiples of this distance, in bytes, fall on two sets
     FEW_CHANNELS = 256                                  # of a pixel, in bytes, that few cache lines hold anyway

@@ -104,6 +104,7 @@ UNREACHED = {
     "inplace": [
         Problem(n=2, h=1, w=9, c=16, m=1, r=1, s=1, strides=(2, 1), padding=(1, 0, 0, 0)),
         Problem(n=2, h=4, w=1, c=16, m=1, r=1, s=3, strides=(1, 2), dilations=(1, 3), padding=(0, 0, 1, 7)),
+        Problem(n=2, h=4, w=1, c=32, m=1, r=1, s=3, strides=(1, 2), dilations=(1, 3), padding=(0, 0, 1, 7)),
     ],
     "planes": [Problem(n=1, h=1, w=20, c=2, m=1, r=1, s=1, strides=(2, 1), padding=(1, 0, 0, 0), layout="NCHW")],
 }

@@ -23,7 +23,7 @@ cdef enum:
     CROWDED = WAY // 2                                  # pixels at multiples of this distance, in bytes, fall on two sets
     FEW_CHANNELS = 256                                  # of a pixel, in bytes, that few cache lines hold anyway
     FEW_TAPS = 9                                        # of a filter, for which reading rows again from the second cache costs little
-    AHEAD = 192 << 10                                   # bytes of a strip whose like is fetched ahead, about, where vectors are cache lines,
+    AHEAD = 192 << 10                                   # bytes of a strip, or a tile of it, whose like is fetched ahead, about, where vectors are cache lines,
     NARROW_AHEAD = 96 << 10                             # and where they are narrower: such CPUs have smaller caches. Of 32 channels that takes 0.7 of the time (Zen 2)
 
 
@@ -95,7 +95,7 @@ cdef inline int held_storage(const Problem *g, int storage) noexcept nogil:
 cdef inline bint has_pairs(const Problem *g, int storage) noexcept nogil:
     """Whether vectors may be two registers: of rows of three taps, which leave enough of them, in images of which nothing has to be fetched."""
     cdef int64_t i
-    if storage != REAL_STORAGE or MR <= 6 or comes_first(g) or is_far(g, item_size(storage)):
+    if storage != REAL_STORAGE or MR <= 6 or g.col_lanes == 0 or comes_first(g) or is_far(g, item_size(storage)):
         return False
     for i in range(g.col_lanes):
         if col_lanes(g)[i].taps != 3:
@@ -164,9 +164,9 @@ cdef inline int64_t staging_size(const Problem *g, int storage, int held) noexce
 
 
 cdef inline int64_t longest_lane(const Problem *g) noexcept nogil:
-    """Pixels of the longest lane of rows."""
+    """Pixels of the longest lane of rows; none if no column has a tap."""
     cdef int64_t count = 0, i
-    for i in range(g.row_lanes):
+    for i in range(g.row_lanes if g.col_lanes else 0):
         count = larger(count, row_lanes(g)[i].count)
     return count
 

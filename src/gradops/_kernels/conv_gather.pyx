@@ -14,7 +14,7 @@ from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, begin_of, operands, stream, gemm_block, gemm_tile, tile_t
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, larger, part, smaller, useful_threads
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, item_size, clear, fetch_lines, narrow_block, narrow_in_turns, pair_columns, pair_rows
 
@@ -26,7 +26,6 @@ cdef enum:
     NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
-    LAST_CACHE = 24 << 20                               # bytes of images that a last cache is likely to hold
     BURST = 2                                           # cache lines of dst for each step, beyond which all are fetched at once, before: fewer are left out
     NEAR_BURST = 8                                      # the same of images that are likely to be found in a cache
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
@@ -424,7 +423,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     cdef Stream read, write
     cdef Stream next_src = sweep(p.src, MR * src_row, divide_up(b.channels, NR), kc), next_dst = sweep(w.dst, MR * dst_row, divide_up(b.channels, NR), kc)
     cdef bint spills = dst_follows and w.storage == REAL_STORAGE and vectors < b.channels and depth <= KC
-    cdef int64_t begun = (b.channels - 1) // NR * NR, steps = divide_up(kc, PAIR), burst = (NEAR_BURST if is_near(w) else BURST) * LINE
+    cdef int64_t begun = (b.channels - 1) // NR * NR, steps = divide_up(kc, PAIR), burst = (BURST if is_far(g, item_size(w.storage)) else NEAR_BURST) * LINE
     cdef bint fetches
     cdef const real *a
     cdef real *dst = <real *> w.dst + b.first * g.dst_x + b.group * g.dst_channels + b.channel
@@ -463,12 +462,7 @@ cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
     cdef int64_t size = item_size(w.storage), depth = slots(p)
     if w.channels > NR or depth > FEW_SLOTS or depth > g.src_channels or not dst_in_rows(p):
         return False
-    return is_near(w) or larger(g.src_x, g.dst_x) * size <= LINE
-
-
-cdef bint is_near(const Gather *w) noexcept nogil:
-    """Whether images are likely to be found in a last cache."""
-    return w.g.images * (w.g.src_n + w.g.dst_n) * item_size(w.storage) <= LAST_CACHE
+    return not is_far(g, size) or larger(g.src_x, g.dst_x) * size <= LINE
 
 
 cdef int64_t count_in_place(const Gather *w, const Block *b) noexcept nogil:

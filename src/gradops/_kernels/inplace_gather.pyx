@@ -145,11 +145,12 @@ cdef inline void walk_tile(int held, int pixels, int taps, int step, const Walk 
 cdef inline void walk_taps(int held, int taps, int step, int pixels, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
     """walk_tile for the taps that there are for a step."""
     if taps == 3: walk_tile(held, pixels, 3, step, s, src, filter, dst)
-    elif held != REAL_PAIR and taps == 5: walk_tile(held, pixels, 5, step, s, src, filter, dst)
-    elif held != REAL_PAIR and taps == 7: walk_tile(held, pixels, 7, step, s, src, filter, dst)
-    elif held != REAL_PAIR and step == 1 and taps == 1: walk_tile(held, pixels, 1, step, s, src, filter, dst)
-    elif held != REAL_PAIR and step == 1 and taps == 2: walk_tile(held, pixels, 2, step, s, src, filter, dst)
-    elif held != REAL_PAIR and step == 1 and taps == 4: walk_tile(held, pixels, 4, step, s, src, filter, dst)
+    elif held == REAL_PAIR: return
+    elif taps == 5: walk_tile(held, pixels, 5, step, s, src, filter, dst)
+    elif taps == 7: walk_tile(held, pixels, 7, step, s, src, filter, dst)
+    elif step == 1 and taps == 1: walk_tile(held, pixels, 1, step, s, src, filter, dst)
+    elif step == 1 and taps == 2: walk_tile(held, pixels, 2, step, s, src, filter, dst)
+    elif step == 1 and taps == 4: walk_tile(held, pixels, 4, step, s, src, filter, dst)
 
 
 cdef inline void walk_steps(int held, const Lane *col, int64_t pixels, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:

@@ -60,9 +60,9 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.dw.size = w.taps * g.groups
     w.held = REAL_PAIR if has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
     w.lanes, w.walk = registers(w.held) * VL, walker(w.held)
-    w.across = w.held != REAL_PAIR and g.col_lanes > 0 and is_across(g, w.storage, w.held)
-    w.strips = w.across or (g.col_lanes > 0 and col_lanes(g).z_step > 1)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
+    w.across = w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held)
+    w.strips = w.across or (w.count > 0 and col_lanes(g).z_step > 1)
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
     few = smaller(SPANS, divide_up(BLOCKS, runs))
     most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
@@ -156,11 +156,12 @@ cdef inline void walk_taps(int held, int rows, int taps, int step, int pixels, c
     elif held == REAL_STORAGE and rows == 2 and taps == 5: walk_tile(held, 2, 5, step, pixels, s, first, src, dy, sums)
     elif MR > 6 and held == REAL_STORAGE and rows == 2: walk_tile(held, 2, 7, step, pixels, s, first, src, dy, sums)
     elif taps == 3: walk_tile(held, 1, 3, step, pixels, s, first, src, dy, sums)
-    elif held != REAL_PAIR and taps == 5: walk_tile(held, 1, 5, step, pixels, s, first, src, dy, sums)
-    elif held != REAL_PAIR and taps == 7: walk_tile(held, 1, 7, step, pixels, s, first, src, dy, sums)
-    elif held != REAL_PAIR and step == 1 and taps == 1: walk_tile(held, 1, 1, step, pixels, s, first, src, dy, sums)
-    elif held != REAL_PAIR and step == 1 and taps == 2: walk_tile(held, 1, 2, step, pixels, s, first, src, dy, sums)
-    elif held != REAL_PAIR and step == 1 and taps == 4: walk_tile(held, 1, 4, step, pixels, s, first, src, dy, sums)
+    elif held == REAL_PAIR: return
+    elif taps == 5: walk_tile(held, 1, 5, step, pixels, s, first, src, dy, sums)
+    elif taps == 7: walk_tile(held, 1, 7, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 1: walk_tile(held, 1, 1, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 2: walk_tile(held, 1, 2, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 4: walk_tile(held, 1, 4, step, pixels, s, first, src, dy, sums)
 
 
 cdef inline int rows_of_tile(int held, int64_t taps, int64_t left) noexcept nogil:
@@ -255,7 +256,7 @@ cdef void reduce_strips(const Reduce *w, int64_t n, int64_t t, int64_t last, int
     """Adds some rows of one image, strip by strip."""
     cdef const Problem *g = w.g
     cdef int64_t most, i, rows
-    if t >= last:                                       # no row has a tap
+    if t >= last:                                       # no pixel has a tap
         return
     most = 1 if w.across else rows_of_strip(g, w.storage, w.held, w.strips)
     while t < last:

@@ -532,11 +532,9 @@ cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexc
 
 
 cdef bint crowded(int64_t distance) noexcept nogil:
-    """Whether a tile's rows, so many bytes apart, are better packed. At multiples of 4 KiB they share a set of the first cache: packed, those of float32 and
-    float64 take 0.75 to 0.8 of the time with its 8 ways (Zen 4), but 1.0 to 1.2 with 12 (Zen 5). Pairs of bfloat16 at multiples of 2 KiB 0.87 to 0.98 (Zen 5)."""
-    if PAIR > 1:
-        return distance % CROWDED == 0
-    return distance % (2 * CROWDED) == 0 and MR > WAYS + WAYS // 2
+    """Whether a tile's rows, so many bytes apart, are better packed, since far more share a set of the first cache than it has ways. At multiples of 4 KiB those of
+    float32 and float64 take 0.75 to 0.8 of the time then with 8 ways (Zen 4), but 1.0 to 1.2 with 12, pairs of bfloat16 at multiples of 2 KiB 1.0 to 1.3 (Zen 5)."""
+    return distance % (CROWDED if PAIR > 1 else 2 * CROWDED) == 0 and MR > WAYS + WAYS // 2
 
 
 cdef int64_t tile_pixels(const Patches *p) noexcept nogil:

@@ -21,7 +21,7 @@ from _storage cimport real, LINE, MR, NR, NV, PAIR, VL, REAL_STORAGE, item_size,
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time, at most
-    SLOTS = 252                                         # of a block, at most, or as many as there is room for the sums of if a band serves them all,
+    SLOTS = 256                                         # of a block, at most, or as many as there is room for the sums of if a band serves them all,
     BAND_SLOTS = 504                                    # and no more than these: fewer blocks copy the same band
     CHANNELS = 256                                      # of a block, at most
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks

@@ -58,6 +58,8 @@ INPLACE = [
         n=1, h=150, w=140, c=252, m=1, r=1, s=3, padding="SAME"
     ),  # too large for a cache: what comes next is fetched
     Problem(n=1, h=200, w=224, c=128, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # and rows at a crowding distance
+    Problem(n=1, h=233, w=224, c=136, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # in the order of memory
+    Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
 ]
 TURNED = [
     Problem(n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # the last vector overlaps

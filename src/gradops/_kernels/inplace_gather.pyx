@@ -12,10 +12,10 @@ tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, comes_first, fetch_columns, first_channel, has_pairs, held_storage, into_registers, is_across, is_outside, longest_lane, next_column, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
+from _inplace cimport TAPS, PIXELS, ROWS, Walk, aim, begins_line, comes_first, fetch_columns, fetch_pixels, first_channel, has_pairs, held_storage, into_registers, is_across, is_in_order, is_outside, lines_in_order, longest_lane, next_column, problem_size, registers, rows_of_strip, stage, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, prefetch_soon, store_wide, widen_block, zero
+from _storage cimport real, vec, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -36,6 +36,7 @@ cdef struct Gather:
     int64_t count                                       # pixels of the longest row lane
     int64_t parts, blocks                               # of an image's rows, of the vectors
     int held                                            # what vectors are computed from
+    bint across, in_order                               # whether tiles go across channels, and whether they fetch the next one in the order of memory
     int64_t lanes                                       # channels of a vector
     walk_t walk
     real *filter_panels                                 # [vector][tap][lane], lanes as they are in registers
@@ -48,11 +49,13 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.held = REAL_PAIR if has_pairs(g, w.storage) else held_storage(g, w.storage)
     w.lanes, w.walk = registers(w.held) * VL, walker(w.held)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
+    w.in_order = is_in_order(g, w.storage)
+    w.across = w.in_order or (not comes_first(g) and is_across(g, w.storage, w.held))
     if comes_first(g):
         w.parts, w.blocks = 1, w.vectors
         return
     w.parts = smaller(divide_up(enough, g.images), w.count)
-    w.blocks = smaller(divide_up(enough, g.images * w.parts), divide_up(w.vectors, LEAST_VECTORS))
+    w.blocks = 1 if w.in_order else smaller(divide_up(enough, g.images * w.parts), divide_up(w.vectors, LEAST_VECTORS))
 
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
@@ -110,9 +113,8 @@ cdef inline void walk_ukr(int held, int pixels, int taps, int step, const Walk *
             for q in range(pixels * n):
                 acc[q] = zero()
             if fetch:
-                for q in range(pixels):
-                    prefetch_soon(at + s.dst_ahead + q * s.dst_x)
-                fetch_columns(s, src, y, pixels * step)
+                fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
+                fetch_columns(s, src, y, _v, pixels * step)
             taps_inside(s, y, &begin, &end)
             for i in range(begin, end):
                 x = src + (y + i * s.unit) * s.src_y
@@ -204,6 +206,7 @@ cdef void gather_tiles(const Gather *w, Walk *s, const Lane *col, int64_t pixels
     cdef int64_t v = first, c
     while v < end:
         s.vectors = vectors_at_once(s, w.g, v, end)
+        s.lines = lines_in_order(s, w.in_order)
         c = first_channel(w.g, v, w.lanes) * item_size(w.storage)
         gather_tile(w.walk, s, col, pixels, w.src + s.src + c, filter + v * s.panel, w.dst + s.dst + c, scratch)
         v += s.vectors
@@ -213,7 +216,7 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
     """Vectors first.. of a strip of a row lane, all lanes of columns."""
     cdef const Problem *g = w.g
     cdef real[2 * VL] zeros
-    cdef Walk s = walk_down(g, w.storage, w.held, True, row, t, rows, <const char *> zeros)
+    cdef Walk s = walk_down(g, w.storage, w.held, not w.in_order, row, t, rows, <const char *> zeros)
     cdef const Lane *col
     cdef int64_t pixels, i = 0, j
     cdef bint left = True
@@ -233,7 +236,7 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
 cdef void gather_part(const Gather *w, int64_t n, int64_t t, int64_t end, int64_t first, int64_t last, real *scratch) noexcept nogil:
     """Some vectors of some rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
     cdef const Problem *g = w.g
-    cdef int64_t most = 1 if is_across(g, w.storage, w.held) else rows_of_strip(g, w.storage, w.held, True), i, rows
+    cdef int64_t most = 1 if w.across else rows_of_strip(g, w.storage, w.held, True), i, rows
     while t < end:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, end - t), row_lanes(g)[i].count - t)

@@ -12,11 +12,11 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, first_channel, from_registers, has_pairs, held_storage, is_across, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
+from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_pixels, first_channel, from_registers, has_pairs, held_storage, is_across, is_in_order, lines_in_order, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, item_size, load, load_wide, prefetch_soon, store, unknown, widen_block
+from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, item_size, load, load_wide, store, unknown, widen_block
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -41,8 +41,9 @@ cdef struct Reduce:
     const char *dy
     Total dw
     int held                                            # what vectors are computed from
-    bint across                                         # how tiles walk,
-    bint strips                                         # and whether they fetch the next strip
+    bint across                                         # whether tiles go across channels,
+    bint strips                                         # whether they fetch the next strip,
+    bint in_order                                       # and whether they fetch the next tile in the order of memory
     int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
@@ -61,14 +62,15 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.held = REAL_PAIR if has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
     w.lanes, w.walk = registers(w.held) * VL, walker(w.held)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
-    w.across = w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held)
-    w.strips = w.across or (w.count > 0 and col_lanes(g).z_step > 1)
+    w.in_order = is_in_order(g, w.storage)
+    w.across = w.in_order or (w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held))
+    w.strips = not w.in_order and (w.across or (w.count > 0 and col_lanes(g).z_step > 1))
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
-    few = smaller(SPANS, divide_up(BLOCKS, runs))
+    few = BLOCKS if w.in_order else smaller(SPANS, divide_up(BLOCKS, runs))
     most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
     w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.count)
     w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, most)
-    w.blocks = smaller(divide_up(BLOCKS, w.dw.spans), w.vectors if comes_first(g) else runs)
+    w.blocks = 1 if w.in_order else smaller(divide_up(BLOCKS, w.dw.spans), w.vectors if comes_first(g) else runs)
 
 
 cdef int64_t even_spans(int64_t images, int64_t most) noexcept nogil:
@@ -105,9 +107,8 @@ cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, co
                     acc[(i * taps + j) * n + h] = load(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL)
         for _r in range(s.rows):
             if fetch:
-                for q in range(pixels):
-                    prefetch_soon(at + s.dst_ahead + q * s.dst_x)
-                fetch_columns(s, src, y, pixels * step)
+                fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
+                fetch_columns(s, src, y, _v, pixels * step)
             taps_inside(s, y, &begin, &end)
             for q in range(pixels):
                 load_wide(held, s.zeros if q < pixels - 1 and q < s.skip else at + q * s.dst_x, d + q * n)
@@ -247,6 +248,7 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
             v = first
             while v < end:
                 s.vectors = smaller(vectors_at_once(&s, g, v, end), vectors_of_line(&s, w.held, col, end))
+                s.lines = lines_in_order(&s, w.in_order)
                 c = first_channel(g, v, w.lanes) * item_size(w.storage)
                 reduce_tile(w.walk, &s, col, pixels, w.x + s.src + c, w.dy + s.dst + c, sums + (v - first) * s.panel, scratch)
                 v += s.vectors

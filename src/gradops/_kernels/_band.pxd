@@ -103,20 +103,21 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
     cdef Problem g = p.g[0]
     cdef int64_t n, u, i, y, x = p.col.src_start + p.col.src_unit * band.left, size = band.width * band.pixel, channels = band.pixel
     cdef int storage = p.storage
-    cdef bint last = g.src_c == 1, paired = band.pair > 1, at_once = not paired and p.col.src_unit == 1 and last and g.src_x == channels
+    cdef bint last = g.src_c == 1, paired = band.pair > 1, at_once
     cdef const char *image
     cdef Line line
     if paired and last:
         g.src_n, g.src_y, g.src_x, storage = g.src_n // 2, g.src_y // 2, g.src_x // 2, FLOAT32
     elif paired:
         channels = g.src_channels
+    at_once = last and p.col.src_unit == 1 and g.src_x == channels
     for n in range(band.first.n, band.last.n + 1):
         u = (band.first.u if n == band.first.n else 0) * p.row.z_step + lowest(p.row, band.tap_row, band.tap_rows)
         image = p.src + n * g.src_n * item_size(storage)
         for i in range(image_rows(p, band, n)):
             y = p.row.src_start + p.row.src_unit * (u + i)
             if at_once and 0 <= y < g.src_rows:
-                pack_run(p, image + y * g.src_y * item_size(storage), x * channels, size, g.src_cols * channels, dst)
+                pack_run(storage, image + y * g.src_y * item_size(storage), x * channels, size, g.src_cols * channels, dst)
             elif paired and g.src_x == 1 and p.col.src_unit == 1 and band.pixel >= VL:
                 line = line_of(&g, storage, image, y, x, 1, band.width)
                 place_pairs(line.at, line.low, line.high, line.at + g.src_c * item_size(storage), line.low, line.high, 2 * g.src_c * item_size(storage), band.pixel,

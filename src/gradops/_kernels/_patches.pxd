@@ -76,11 +76,11 @@ cdef inline int64_t src_index(const Lane *lane, int64_t t, int64_t tap) noexcept
     return lane.src_start + lane.src_unit * (lane.z_step * t + lane.tap_step * tap)
 
 
-cdef inline void pack_run(const Patches *p, const char *line, int64_t begin, int64_t count, int64_t limit, real *dst) noexcept nogil:
+cdef inline void pack_run(int storage, const char *line, int64_t begin, int64_t count, int64_t limit, real *dst) noexcept nogil:
     """dst[i] = line[begin + i] where 0 <= begin + i < limit, else 0."""
     cdef int64_t low = smaller(larger(-begin, 0), count), high = larger(smaller(limit - begin, count), low)
     clear(dst, low)
-    widen(p.storage, line + (begin + low) * item_size(p.storage), high - low, dst + low)
+    widen(storage, line + (begin + low) * item_size(storage), high - low, dst + low)
     clear(dst + high, count - high)
 
 
@@ -190,7 +190,7 @@ cdef inline void copy_run(const Patches *p, const char *line, int64_t begin, int
     if halves:
         place_halves(line + begin * item_size(p.storage), 0, 1, 1, larger(-begin, 0), limit - begin, count, <char *> dst, 0)
     else:
-        pack_run(p, line, begin, count, limit, dst)
+        pack_run(p.storage, line, begin, count, limit, dst)
 
 
 cdef inline void pack_windows(const Patches *p, const Pixel *at, int64_t pixels, int64_t i, int64_t begin, int64_t count, bint halves, real *dst, int64_t ld) noexcept nogil:

@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, store, zero, prefetch_now, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, store, store_narrowed, zero, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
@@ -52,6 +52,7 @@ cdef struct Operands:                                   # what all register tile
     int64_t depth, lda, ldb, ldc
     const Taps *taps
     bint accumulate, ahead                              # ahead: each tile first fetches the c that it is going to write
+    bint narrow                                         # of PAIR: c is bfloat16, which sums are rounded to; they do not accumulate
     int64_t one, two                                    # bytes from step to step of two streams; of TAPS, from line to line, and how many lines
 
 
@@ -61,8 +62,13 @@ ctypedef void (*tile_t)(int m, int nv, const Operands *p, const real *a, const r
 cdef inline Operands operands(int64_t depth, const Taps *taps, int64_t lda, int64_t ldb, int64_t ldc, bint accumulate) noexcept nogil:
     """Without streams."""
     cdef Operands p
-    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, 0, 0
+    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, 0, 0
     return p
+
+
+cdef inline real *at_result(bint narrow, real *c, int64_t index) noexcept nogil:
+    """Element `index` of what results are written to: bfloat16 if narrow."""
+    return <real *> (<char *> c + 2 * index) if PAIR > 1 and narrow else c + index
 
 
 cdef inline const char *fetch_some(const char *at, int64_t step, int64_t count) noexcept nogil:
@@ -127,7 +133,11 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
             if fetch & TAPS:
                 one = fetch_some(one, next_one, p.two)
     ldc = p.ldc                                         # read now, not in each store: for all that compilers know, p lies in c
-    if p.accumulate:
+    if PAIR > 1 and p.narrow:
+        for i in range(m):
+            for j in range(nv):
+                store_narrowed(<char *> at_result(True, c, i * ldc + j * VL), acc[i][j])
+    elif p.accumulate:
         for i in range(m):
             for j in range(nv):
                 store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j])
@@ -192,14 +202,14 @@ cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint
         for t in range(tiles):
             rows = <int> (fewer + (t < more))
             for r in range(rows if p.ahead else 0):
-                fetch_lines(<const char *> (c + (i + r) * p.ldc + j * NR), (NR if left > VL else VL) * sizeof(real), True)
+                fetch_lines(<const char *> at_result(p.narrow, c, (i + r) * p.ldc + j * NR), (NR if left > VL else VL) * (2 if p.narrow else sizeof(real)), True)
             due += some
             if due >= all_tiles:
-                fetching(rows, NV if left > VL else 1, p, a + i * row, b + j * panel, c + i * p.ldc + j * NR,
+                fetching(rows, NV if left > VL else 1, p, a + i * row, b + j * panel, at_result(p.narrow, c, i * p.ldc + j * NR),
                          begin_of(&one, fetched), begin_of(&two, larger(fetched - later, 0)))
                 due, fetched = due - all_tiles, fetched + 1
             else:
-                packed(rows, NV if left > VL else 1, p, a + i * row, b + j * panel, c + i * p.ldc + j * NR, NULL, NULL)
+                packed(rows, NV if left > VL else 1, p, a + i * row, b + j * panel, at_result(p.narrow, c, i * p.ldc + j * NR), NULL, NULL)
             i += rows
 
 

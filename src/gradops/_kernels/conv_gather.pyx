@@ -12,7 +12,7 @@ pixels: where channels come first and make no band.
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
-from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, begin_of, operands, stream, gemm_block, gemm_tile, tile_t
+from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, begin_of, operands, stream, gemm_block, gemm_tile, tile_t
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
@@ -404,7 +404,7 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
         read = none
         if t * panels * LINE < b.count * <int64_t> sizeof(real):
             read = stream(<const char *> (src + b.count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        multiply(True, end - i, b.count, kc, filter + i * LD, LD, src, g.src_c, NR, c + i * ldc, ldc, k > 0, read, none)
+        multiply(True, end - i, b.count, kc, filter + i * LD, LD, src, g.src_c, NR, c + i * ldc, ldc, k > 0, False, read, none)
 
 
 cdef int64_t pass_slots(const Patches *p) noexcept nogil:
@@ -421,40 +421,41 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     cdef int64_t ldc = w.channels + PAD, whole
     cdef int64_t dst_row = g.dst_x * item_size(w.storage), src_row = g.src_x * item_size(w.storage)
     cdef bint in_rows = dst_in_rows(p), last = slot + kc == depth, dst_follows = in_rows and b.channels == g.dst_x, src_follows = src_in_rows(p) and k == 0
-    cdef int64_t vectors = b.channels // VL * VL if g.dst_c == 1 and w.storage == REAL_STORAGE else 0
+    cdef bint writes = writes_results(w, p)
+    cdef int64_t vectors = b.channels // VL * VL if writes else 0
     cdef int64_t distance = panel_distance(p), ld = g.dst_x * p.col.out_step
     cdef const real *filter = packed_filter(w, pair, b.group)
     cdef Rows src = pixel_rows(p, b, slot, kc)
     cdef Block rest = b[0]
     cdef Stream read, write
     cdef Stream next_src = sweep(p.src, most * src_row, divide_up(b.channels, NR), kc), next_dst = sweep(w.dst, most * dst_row, divide_up(b.channels, NR), kc)
-    cdef bint spills = dst_follows and w.storage == REAL_STORAGE and vectors < b.channels and kc == depth
+    cdef bint spills = dst_follows and writes and vectors < b.channels and kc == depth
     cdef int64_t begun = (b.channels - 1) // NR * NR, steps = divide_up(kc, PAIR), burst = (BURST if is_far(g, item_size(w.storage)) else NEAR_BURST) * LINE
     cdef bint fetches
     cdef const real *a
-    cdef real *dst = <real *> w.dst + b.first * g.dst_x + b.group * g.dst_channels + b.channel
+    cdef real *dst = at_result(PAIR > 1, <real *> w.dst, b.first * g.dst_x + b.group * g.dst_channels + b.channel)
     for t in range(tiles):
         i, end = part(b.count, t, tiles), part(b.count, t + 1, tiles)
         whole = vectors
         if not in_rows:
             at[0] = pixel(p, b.first + i)
             whole = vectors if at.v + end - i <= p.col.count else 0
-            dst = <real *> dst_pixel(w, p, b, at) - i * ld
+            dst = at_result(PAIR > 1, <real *> dst_pixel(w, p, b, at), -i * ld)
         read = following(&next_src, src_row, b.first + (end if src.in_place else b.count + i), src_follows, b)
         write = following(&next_dst, dst_row, b.first + end, dst_follows and (k == 0 if whole else last), b)
         a, fetches = src.at + i * src.ld, src.in_place or read.step or write.step
         if whole and write.step > burst:                # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, most * dst_row, True)
         if spills and b.first + end < b.end:
-            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, panels(filter, distance, 0, begun), NR, distance, dst + i * ld + begun, ld, False, read, write)
-            multiply(fetches, end - i, begun, steps, a, src.ld, filter, NR, distance, dst + i * ld, ld, False, read, write)
+            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, panels(filter, distance, 0, begun), NR, distance, at_result(PAIR > 1, dst, i * ld + begun), ld, False, PAIR > 1, read, write)
+            multiply(fetches, end - i, begun, steps, a, src.ld, filter, NR, distance, at_result(PAIR > 1, dst, i * ld), ld, False, PAIR > 1, read, write)
             continue
         if whole:
-            multiply(fetches, end - i, whole, steps, a, src.ld, panels(filter, distance, slot, b.channel), NR, distance, dst + i * ld, ld, k > 0, read, write)
+            multiply(fetches, end - i, whole, steps, a, src.ld, panels(filter, distance, slot, b.channel), NR, distance, at_result(PAIR > 1, dst, i * ld), ld, k > 0, PAIR > 1, read, write)
         if whole < b.channels:
             rest.channel, rest.channels = b.channel + whole, b.channels - whole
             rest.c = b.c + (0 if kc == depth else i * ldc)
-            multiply(fetches, end - i, rest.channels, steps, a, src.ld, panels(filter, distance, slot, rest.channel), NR, distance, rest.c, ldc, k > 0, read, write)
+            multiply(fetches, end - i, rest.channels, steps, a, src.ld, panels(filter, distance, slot, rest.channel), NR, distance, rest.c, ldc, k > 0, False, read, write)
             if spills:
                 at[0] = pixel(p, b.first + i)           # those before were not stored one by one
             if last:
@@ -471,10 +472,15 @@ cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
     return not is_far(g, size) or larger(g.src_x, g.dst_x) * size <= LINE
 
 
-cdef int64_t count_in_place(const Gather *w, const Block *b) noexcept nogil:
+cdef bint writes_results(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether whole vectors of results are written where they belong as soon as they are computed: real ones or, of pairs, rounded ones that are no partial sums."""
+    return w.g.dst_c == 1 and (w.storage == REAL_STORAGE or (PAIR > 1 and slots(p) <= pass_slots(p)))
+
+
+cdef int64_t count_in_place(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
     """How many of a block's pixels can be computed where dst lies, from the first on: unless vectors are whole, each spills into the next ones, which
     have to be computed afterwards, by the same thread."""
-    if w.storage != REAL_STORAGE:
+    if not writes_results(w, p):
         return 0
     if b.channels % VL == 0:
         return b.count
@@ -486,13 +492,13 @@ cdef int64_t count_in_place(const Gather *w, const Block *b) noexcept nogil:
 cdef bint is_in_place(const Gather *w, const Patches *p) noexcept nogil:
     """Whether a block's pixels are read, and all but some of its last ones written, where they lie."""
     cdef const Problem *g = w.g
-    return w.storage == REAL_STORAGE and rows_in_place(p) and (g.dst_channels % VL == 0 or g.dst_x == g.dst_channels <= w.channels)
+    return writes_results(w, p) and rows_in_place(p) and (g.dst_channels % VL == 0 or g.dst_x == g.dst_channels <= w.channels)
 
 
 cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
     """multiply_pixels for a block's pixels at once, which saves planning each tile. Fetches as many of the next ones. 16 to 16 channels take 0.7 of the time,
     24 to 24 and 16 to 32 0.9, 144 to 24 1.0, whether they lie in a cache or not (float32, Zen 5)."""
-    cdef int64_t depth = divide_up(slots(p), PAIR), whole = count_in_place(w, b), row = w.g.dst_x, tiles = divide_up(whole, MR)
+    cdef int64_t depth = divide_up(slots(p), PAIR), whole = count_in_place(w, p, b), row = w.g.dst_x, tiles = divide_up(whole, MR)
     cdef const real *filter = panels(packed_filter(w, pair, b.group), panel_distance(p), 0, b.channel)
     cdef Rows src = pixel_rows(p, b, 0, slots(p))
     cdef Pixel at = pixel(p, b.first)
@@ -500,13 +506,13 @@ cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, cons
     cdef Stream read = stream(b.c, 0, 0, 1), write = read
     if whole:
         if b.first + b.count < b.end:
-            write = sweep(<const char *> (dst + b.count * row), b.count * row * sizeof(real), tiles, slots(p))
+            write = sweep(<const char *> at_result(PAIR > 1, dst, b.count * row), b.count * row * item_size(w.storage), tiles, slots(p))
             if src.in_place:
                 read = sweep(<const char *> (src.at + b.count * src.ld), b.count * src.ld * sizeof(real), tiles, slots(p))
-        multiply(True, whole, b.channels, depth, src.at, src.ld, filter, NR, 0, dst, row, False, read, write)
+        multiply(True, whole, b.channels, depth, src.at, src.ld, filter, NR, 0, dst, row, False, PAIR > 1, read, write)
     if whole < b.count:
         at = pixel(p, b.first + whole)
-        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, filter, NR, 0, b.c, w.channels + PAD, False, read, write)
+        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, filter, NR, 0, b.c, w.channels + PAD, False, False, read, write)
         store_pixels(w, p, b, &at, b.count - whole)
 
 
@@ -525,9 +531,10 @@ cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const r
     gemm_tile(False, False, READ_WRITE, m, nv, p, a, b, c, one, two)
 
 
-cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, Stream read, Stream write) noexcept nogil:
+cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow, Stream read, Stream write) noexcept nogil:
     """c (+)= a b, fetching what is needed next or not."""
     cdef Operands p = operands(depth, NULL, lda, ldb, ldc, accumulate)
+    p.narrow = narrow
     p.ahead = fetches and (accumulate or write.step == 0)
     gemm_block(fetching_tile, packed_tile, False, False, m, n, &p, a, b, panel, c, read, write)
 

@@ -1,11 +1,11 @@
 """Part of `conv_gather`: pixel rows of a band, which are copied once, and from which each tap of a register tile reads its own."""
 from libc.stdint cimport int64_t
 from _band cimport LEAST_COLUMNS, MOST_TAPS, Band, band_index, band_lines, extent, fits_band, has_band, pack_band, place_band, place_taps, taps_inside, within
-from _gemm cimport KC, LD, TAPS, Operands, Taps, operands, gemm_tile
+from _gemm cimport KC, LD, TAPS, Operands, Taps, at_result, operands, gemm_tile
 from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
 from _patches cimport Patches, Pixel, advance, patches, pixel, slots
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, hull, larger, part, smaller
-from _storage cimport real, MR, NR, NV, PAIR, REAL_STORAGE, VL, item_size, narrow_block
+from _storage cimport real, MR, NR, NV, PAIR, VL, item_size, narrow_block
 
 cdef enum:
     MOST_BANDED = 64                                    # channels of planes that are copied into a band, at most
@@ -220,27 +220,28 @@ cdef void multiply_taps(const Gather *w, const Patches *p, const Patches *phase,
 cdef void multiply_tile(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at, int64_t count, Ahead *ahead, const Taps *taps, int64_t slot, const real *a, int64_t lda, real *c, int64_t ldc) noexcept nogil:
     """A register tile of pixels of one row: whole vectors where dst lies, the rest in c."""
     cdef const Problem *g = w.g
-    cdef int64_t whole = b.channels // VL * VL if g.dst_c == 1 and w.storage == REAL_STORAGE else 0, distance = panel_distance(p)
+    cdef int64_t whole = b.channels // VL * VL if writes_results(w, p) else 0, distance = panel_distance(p)
     cdef const real *filter = packed_filter(w, pair, b.group)
     cdef Block rest = b[0]
     if whole:
-        tap_product(count, whole, ahead, taps, a, lda, panels(filter, distance, slot, b.channel), distance, <real *> dst_pixel(w, p, b, at), g.dst_x * p.col.out_step, k > 0)
+        tap_product(count, whole, ahead, taps, a, lda, panels(filter, distance, slot, b.channel), distance, <real *> dst_pixel(w, p, b, at), g.dst_x * p.col.out_step, k > 0, PAIR > 1)
     if whole < b.channels:
         rest.channel, rest.channels, rest.c = b.channel + whole, b.channels - whole, c
-        tap_product(count, rest.channels, ahead, taps, a, lda, panels(filter, distance, slot, rest.channel), distance, c, ldc, k > 0)
+        tap_product(count, rest.channels, ahead, taps, a, lda, panels(filter, distance, slot, rest.channel), distance, c, ldc, k > 0, False)
         if (k + 1) * KC >= slots(p) and g.dst_c == 1:
             store_pixels(w, p, &rest, at, count)
 
 
-cdef void tap_product(int64_t m, int64_t n, Ahead *ahead, const Taps *taps, const real *a, int64_t lda, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate) noexcept nogil:
+cdef void tap_product(int64_t m, int64_t n, Ahead *ahead, const Taps *taps, const real *a, int64_t lda, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:
     """c (+)= band filter for a register tile of pixels."""
     cdef Operands p = operands(0, taps, lda, NR, ldc, accumulate)
     cdef int64_t j
     cdef Lines *lines
+    p.narrow = narrow
     for j in range(divide_up(n, NR)):
         lines = &ahead.src if ahead.src.left else &ahead.dst
         p.one, p.two = lines.step, ahead.burst if lines.left else 0
-        band_tile(<int> m, NV if n - j * NR > VL else 1, &p, a, filter + j * panel, c + j * NR, take_lines(lines, taps.count * ahead.burst), NULL)
+        band_tile(<int> m, NV if n - j * NR > VL else 1, &p, a, filter + j * panel, at_result(narrow, c, j * NR), take_lines(lines, taps.count * ahead.burst), NULL)
 
 
 cdef void band_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:

@@ -469,6 +469,15 @@ static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
     *(half_bits *)dst = __builtin_convertvector(rounded_bfloat16((vec)u) >> 16, half_bits);
 }
 
+/* Results of pairs as they are stored. */
+static inline void store_narrowed(char *dst, vec v) {
+#ifdef GRADOPS_REAL_bf16
+    narrow_bfloat16_vector((const float *)&v, (uint16_t *)dst);
+#else
+    (void)dst, (void)v;
+#endif
+}
+
 /* Two vectors. */
 static inline void narrow_bfloat16_vectors(const float *src, uint16_t *dst) {
 #if defined(__AVX512BF16__)

@@ -19,7 +19,12 @@ PROBLEMS = [
     pointwise(n=2, h=9, w=15, c=24, k=40),
     pointwise(n=1, h=1, w=1, c=5, k=21),
     pointwise(n=3, h=13, w=7, c=70, k=17),
-    pointwise(n=1, h=11, w=13, c=600, k=48),  # two passes over the channels, the sums of the first in the result
+    pointwise(n=1, h=11, w=13, c=600, k=48),
+    pointwise(n=1, h=11, w=13, c=1100, k=48),  # two passes over the channels, the sums of the first in the result
+    pointwise(n=2, h=21, w=13, c=200, k=1),  # results that spill into many next pixels
+    pointwise(n=1, h=19, w=23, c=24, k=3),
+    pointwise(n=3, h=9, w=11, c=1024, k=2),
+    pointwise(n=2, h=13, w=17, c=150, k=7),
     pointwise(n=1, h=5, w=3, c=21, k=1030),
     pointwise(n=1, h=20, w=17, c=512, k=32),  # rows that crowd a few cache sets
     pointwise(n=1, h=5, w=6, c=1024, k=40),  # or a single one

@@ -25,6 +25,8 @@ cdef enum:
     FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 2 MiB of float32
     NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
+    MANY_CHANNELS = 8                                   # of dst, which are vectors even if patches have to be packed
+    FEW_CHANNELS = 3                                    # below, they fill less of a vector of float32 than turning takes, of few slots
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
     BURST = 2                                           # cache lines of dst for each step, beyond which all are fetched at once, before: fewer are left out
     NEAR_BURST = 8                                      # the same of images that are likely to be found in a cache
@@ -173,7 +175,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.shared = shares_band(w)
-    w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or w.g.dst_channels < 8 or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
+    w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.in_turns = w.channel_rows and has_turns(w)
     w.shared = w.shared and not w.channel_rows
     if pairs:
@@ -196,6 +198,17 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
         else:
             break
         plan_blocks(w)
+
+
+cdef bint has_few_channels(const Gather *w) noexcept nogil:
+    """Whether so few channels of dst would be vectors that pixels are, though patches have to be turned for that. Time of that over patches in rows, which are read
+    where they lie, 1 to 7 channels: float64 1.5 to 2.4, pairs of bfloat16 1.2 to 1.9, of 512 slots 5, float32 0.9 to 1.4, of 256 to 2048 slots 1.3 to 2.2, but
+    0.6 to 0.8 of 1 or 2 channels and up to 128 slots (Zen 5)."""
+    cdef Patches p
+    if w.g.dst_channels >= MANY_CHANNELS or w.g.row_lanes * w.g.col_lanes == 0:
+        return False
+    p = pair_patches(w, 0, 0)
+    return not rows_in_place(&p) or (PAIR == 1 and sizeof(real) == 4 and w.g.dst_channels < FEW_CHANNELS and slots(&p) <= 2 * FEW_SLOTS)
 
 
 cdef bint has_turns(const Gather *w) noexcept nogil:
@@ -446,7 +459,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         a, fetches = src.at + i * src.ld, src.in_place or read.step or write.step
         if whole and write.step > burst:                # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, most * dst_row, True)
-        if spills and b.first + end < b.end:
+        if spills and b.first + end + spilled_pixels(w) <= b.end:
             multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, panels(filter, distance, 0, begun), NR, distance, at_result(PAIR > 1, dst, i * ld + begun), ld, False, PAIR > 1, read, write)
             multiply(fetches, end - i, begun, steps, a, src.ld, filter, NR, distance, at_result(PAIR > 1, dst, i * ld), ld, False, PAIR > 1, read, write)
             continue
@@ -477,16 +490,17 @@ cdef bint writes_results(const Gather *w, const Patches *p) noexcept nogil:
     return w.g.dst_c == 1 and (w.storage == REAL_STORAGE or (PAIR > 1 and slots(p) <= pass_slots(p)))
 
 
+cdef int64_t spilled_pixels(const Gather *w) noexcept nogil:
+    """Into how many next pixels the last vector of one spills, where results are rows."""
+    return (divide_up(w.g.dst_channels, VL) * VL - w.g.dst_channels + w.g.dst_x - 1) // w.g.dst_x
+
+
 cdef int64_t count_in_place(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
     """How many of a block's pixels can be computed where dst lies, from the first on: unless vectors are whole, each spills into the next ones, which
     have to be computed afterwards, by the same thread."""
-    if not writes_results(w, p):
+    if not writes_results(w, p) or (b.channels % VL and b.channels < w.g.dst_x):
         return 0
-    if b.channels % VL == 0:
-        return b.count
-    if b.channels < w.g.dst_x:
-        return 0
-    return b.count if b.first + b.count < b.end else larger(b.count - MR, 0)
+    return larger(smaller(b.count, b.end - b.first - spilled_pixels(w)), 0)
 
 
 cdef bint is_in_place(const Gather *w, const Patches *p) noexcept nogil:

@@ -203,12 +203,14 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
 cdef bint has_few_channels(const Gather *w) noexcept nogil:
     """Whether so few channels of dst would be vectors that pixels are, though patches have to be turned for that. Time of that over patches in rows, which are read
     where they lie, 1 to 7 channels: float64 1.5 to 2.4, pairs of bfloat16 1.2 to 1.9, of 512 slots 5, float32 0.9 to 1.4, of 256 to 2048 slots 1.3 to 2.2, but
-    0.6 to 0.8 of 1 or 2 channels and up to 128 slots (Zen 5)."""
+    0.6 to 0.8 of 1 or 2 channels and up to 128 slots; over rows of a band, with strides: pairs 1.4 to 2.3, float64 1.1, float32 0.65 (Zen 5)."""
     cdef Patches p
     if w.g.dst_channels >= MANY_CHANNELS or w.g.row_lanes * w.g.col_lanes == 0:
         return False
     p = pair_patches(w, 0, 0)
-    return not rows_in_place(&p) or (PAIR == 1 and sizeof(real) == 4 and w.g.dst_channels < FEW_CHANNELS and slots(&p) <= 2 * FEW_SLOTS)
+    if PAIR > 1:
+        return not (rows_in_place(&p) or has_band(&p))
+    return not rows_in_place(&p) or (sizeof(real) == 4 and w.g.dst_channels < FEW_CHANNELS and slots(&p) <= 2 * FEW_SLOTS)
 
 
 cdef bint has_turns(const Gather *w) noexcept nogil:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
 
-from gradops.testing import OPS, Problem, assert_close, assert_exact, random_integers, random_normal
+from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_integers, random_normal
 
 DENSE = [op for op in OPS.values() if op.kind == "dense"]
 
@@ -73,10 +73,11 @@ def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_threads_do_not_change_a_bit(op, problem):
-    operands = random_normal(op.shapes(problem), np.float32, seed=9)
-    one, *others = (op(problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
-    for other in others:
-        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+    for dtype in ("float32", "bfloat16"):
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
+        one, *others = (op(problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
+        for other in others:
+            np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)

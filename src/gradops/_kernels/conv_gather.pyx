@@ -5,7 +5,7 @@ In parallel: blocks of (lane pair, groups, pixels, channels j), of two pairs whe
 is summed by one thread in the order of the slots.
 Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each
 tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the channels of dst, *channel rows* (a = filter, b = patches) over its
-pixels: where channels come first and make no band.
+pixels: where channels come first and make no band, or patches are packed for few channels of dst.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """

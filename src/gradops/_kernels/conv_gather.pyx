@@ -64,6 +64,9 @@ cdef struct Gather:
     real *filter_panels
 
 
+cdef struct Plan                                        # of `conv_gather_band`
+
+
 cdef struct Block:
     int64_t group, first, count, channel, channels      # pixels first.. and channels of dst channel..
     int64_t end                                         # where the thread's pixels end, of which these are the next
@@ -71,6 +74,7 @@ cdef struct Block:
     bint in_plane                                       # whether they are whole vectors of one plane of src
     real *patch
     real *c
+    Plan *plans                                         # of the lane pairs that read one band
 
 
 include "conv_gather_filter.pxi"
@@ -269,7 +273,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     index -= w.blocks[pair]
     b.channel = index % parts * w.channels
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
-    b.patch, b.c = scratch, scratch + patch_size(w)
+    b.patch, b.c, b.plans = scratch, scratch + patch_size(w), <Plan *> (scratch + patch_size(w) + padded(result_size(w)))
     bundle = index // parts % bundles
     b.first_group, b.end_group = part(w.g.groups, bundle, bundles), part(w.g.groups, bundle + 1, bundles)
     p = block_patches(w, pair, 0)
@@ -612,6 +616,12 @@ cdef int64_t result_size(const Gather *w) noexcept nogil:
     return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if orders_phases(w) else each
 
 
+cdef int64_t plans_size(const Gather *w) noexcept nogil:
+    """Reals that plans take: of all lane pairs that are computed together."""
+    cdef int64_t pairs = 0 if w.channel_rows else w.g.row_lanes * w.g.col_lanes if w.shared else 1
+    return padded(divide_up(pairs * sizeof(Plan), sizeof(real)))
+
+
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, tables = padded(2 * (pairs + 1) * 2), scratch_size
@@ -625,7 +635,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     threads = useful_threads(g, threads, threads)
     plan(w, threads)
     threads = <int> larger(smaller(threads, w.blocks[pairs]), 1)
-    scratch_size = padded(patch_size(w) + result_size(w))
+    scratch_size = patch_size(w) + padded(result_size(w)) + plans_size(w)
     slab = allocate(g.groups * w.group_panels + threads * scratch_size)
     if slab == NULL:
         release(table)

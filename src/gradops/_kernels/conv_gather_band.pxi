@@ -12,6 +12,7 @@ cdef enum:
     LONG_ROW = 64                                       # pixels of a row of so few channels that it is not
     MOST_PHASES = 4                                     # phases whose results are put in order before planes of them are written, at most,
     MOST_IMAGE = 128                                    # and channels of them
+    MOST_TILES = PIXELS // 2                            # of a block: no row has fewer than LEAST_COLUMNS pixels, no tile fewer than half of MR but one of a row
 
 
 cdef bint bands_planes(const Gather *w) noexcept nogil:
@@ -94,6 +95,22 @@ cdef int64_t phase_taps(const Lane *lanes, int64_t count, Lane *h) noexcept nogi
     return most
 
 
+cdef struct Tile:                                       # of pixels of one row
+    Pixel at
+    int64_t count
+    int64_t a, c                                        # where in a band their taps are counted from, and where in c their sums lie
+    int64_t slot                                        # the first one of
+    Taps taps                                           # those whose row of src lies inside
+
+
+cdef struct Plan:                                       # of one lane pair's products of a block, the same for each group of a bundle
+    Band band
+    bint fits                                           # whether there is room for it
+    int64_t tiles
+    int64_t[MOST_TAPS] at, depth
+    Tile[MOST_TILES] tile
+
+
 cdef struct Ahead:                                      # what a block reads and writes next
     Lines src, dst
     int64_t burst                                       # lines to fetch with each tap of a tile
@@ -136,32 +153,38 @@ cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const B
     where there is no band."""
     cdef int64_t kc = smaller(KC, slots(p) - k * KC)
     cdef bint kept = keeps_band(w, p)
-    cdef Band band
+    cdef Plan *plan = b.plans
     cdef Ahead ahead
     if not kept and not has_band(p):
         return False
-    place_band(p, b.first, b.count, 0 if kept else k * KC, slots(p) if kept else kc, PAIR, &band)
-    if not kept and not within(p, &band, band_room(w)):
+    if b.group == b.first_group or slots(p) > KC:
+        place_band(p, b.first, b.count, 0 if kept else k * KC, slots(p) if kept else kc, PAIR, &plan.band)
+        plan.fits = kept or within(p, &plan.band, band_room(w))
+        plan_tiles(w, p, p, b, k, &plan.band, plan)
+    if not plan.fits:
         return False
     if k == 0 or not kept:
-        pack_band(p, &band, b.patch)
-    ahead = next_band(w, p, b, &band, divide_up(kc, w.g.src_channels)) if k == 0 else nothing()
-    multiply_taps(w, p, p, pair, b, k, kc, &band, &ahead)
+        pack_band(p, &plan.band, b.patch)
+    ahead = next_band(w, p, b, &plan.band, divide_up(kc, w.g.src_channels)) if k == 0 else nothing()
+    multiply_taps(w, p, pair, b, k, plan, p.col.z_step * plan.band.pixel, &ahead)
     return True
 
 
 cdef void multiply_phases(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
     """multiply_band for all lane pairs: their taps read one band, that of p."""
     cdef int64_t pair
-    cdef Band band
+    cdef Band *band = &b.plans.band
     cdef Ahead ahead
     cdef Patches phase
-    place_band(p, b.first, b.count, 0, slots(p), PAIR, &band)
-    pack_band(p, &band, b.patch)
-    ahead = next_band(w, p, b, &band, w.g.filter_rows * w.g.filter_cols)
+    if b.group == b.first_group:
+        place_band(p, b.first, b.count, 0, slots(p), PAIR, band)
+    pack_band(p, band, b.patch)
+    ahead = next_band(w, p, b, band, w.g.filter_rows * w.g.filter_cols)
     for pair in range(w.g.row_lanes * w.g.col_lanes):
         phase = pair_patches(w, pair, b.group)
-        multiply_taps(w, p, &phase, pair, b, 0, slots(&phase), &band, &ahead)
+        if b.group == b.first_group:
+            plan_tiles(w, p, &phase, b, 0, band, b.plans + pair)
+        multiply_taps(w, &phase, pair, b, 0, b.plans + pair, p.col.z_step * band.pixel, &ahead)
     if orders_phases(w):
         store_phases(w, p, b)
 
@@ -185,51 +208,62 @@ cdef void store_phases(const Gather *w, const Patches *p, const Block *b) noexce
         now = pixel(p, b.first + done)
 
 
-cdef void multiply_taps(const Gather *w, const Patches *p, const Patches *phase, int64_t pair, const Block *b, int64_t k, int64_t kc, const Band *band, Ahead *ahead) noexcept nogil:
-    """The products of kc slots of a lane pair, as far as it has pixels: those of p, whose band it reads, may be more."""
+cdef void plan_tiles(const Gather *w, const Patches *p, const Patches *phase, const Block *b, int64_t k, const Band *band, Plan *plan) noexcept nogil:
+    """The register tiles of a lane pair for the slots of pass k, as far as it has pixels: those of p, whose band it reads, may be more. Planned once for all groups
+    of a bundle: of 16 and 32 channels, they take 0.9 to 0.95 of the time (float32, Zen 5)."""
     cdef int64_t begin = ((phase.row.src_start - p.row.src_start) * band.width + phase.col.src_start - p.col.src_start) * band.pixel
-    cdef int64_t done = 0, run, own, tiles, t, i, end
-    cdef int64_t[MOST_TAPS] at, depth
-    cdef Pixel now = band.first, tile
-    cdef Taps taps, some
-    cdef int64_t slot, rows = 1, cols = 1, ldc = w.channels + PAD
-    cdef real *c
-    if orders_phases(w):
+    cdef int64_t rows = 1, cols = 1, ldc = w.channels + PAD, done = 0, run, own, count, i, t, slot
+    cdef bint together = orders_phases(w), passes = slots(phase) > KC or w.g.dst_c != 1
+    cdef Pixel now = band.first
+    cdef Taps taps, inside
+    cdef Tile *tile
+    if together:
         rows, cols = w.g.row_lanes, w.g.col_lanes
-    taps.at, taps.depth = at, depth
-    taps.count = place_taps(phase, band, k * KC, kc, at, depth)
+    taps.at, taps.depth = plan.at, plan.depth
+    taps.count = place_taps(phase, band, k * KC, smaller(KC, slots(phase) - k * KC), plan.at, plan.depth)
+    plan.tiles = 0
     while done < b.count:
         run = smaller(p.col.count - now.v, b.count - done)
         own = smaller(run, phase.col.count - now.v) if now.u < phase.row.count else 0
-        tiles = divide_up(own, MR)
-        some = taps_inside(phase, &taps, k * KC, now.u, &slot)
-        c = b.c + ((done * rows + (phase.row.out_start * run if rows > 1 else 0)) * cols + (phase.col.out_start if cols > 1 else 0)) * ldc
-        for t in range(tiles):
-            i, end = part(own, t, tiles), part(own, t + 1, tiles)
-            tile = now
-            tile.v += i
-            multiply_tile(w, phase, pair, b, k, &tile, end - i, ahead, &some, slot, b.patch + begin + band_index(p, band, &tile), p.col.z_step * band.pixel,
-                          b.c if slots(phase) <= KC and w.g.dst_c == 1 else c + i * cols * ldc, cols * ldc)
+        count = divide_up(own, MR)
+        inside = taps_inside(phase, &taps, k * KC, now.u, &slot)
+        for t in range(count):
+            tile = &plan.tile[plan.tiles]
+            i = part(own, t, count)
+            tile.at, tile.taps, tile.slot, tile.count = now, inside, slot, part(own, t + 1, count) - i
+            tile.at.v += i
+            tile.a = begin + band_index(p, band, &tile.at)
+            tile.c = ((done * rows + (phase.row.out_start * run if together else 0) + i) * cols + (phase.col.out_start if together else 0)) * ldc if passes else 0
+            plan.tiles += 1
         advance(p, &now, run)
         done += run
-    if w.g.dst_c != 1 and not w.shared and k * KC + kc == slots(phase):
-        now = band.first
-        store_pixels(w, phase, b, &now, b.count)
 
 
-cdef void multiply_tile(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, Pixel *at, int64_t count, Ahead *ahead, const Taps *taps, int64_t slot, const real *a, int64_t lda, real *c, int64_t ldc) noexcept nogil:
-    """A register tile of pixels of one row: whole vectors where dst lies, the rest in c."""
+cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, const Plan *plan, int64_t lda, Ahead *ahead) noexcept nogil:
+    """The products of a lane pair's slots of pass k, a register tile after the other: whole vectors where dst lies, the rest in c."""
     cdef const Problem *g = w.g
     cdef int64_t whole = b.channels // VL * VL if writes_results(w, p) else 0, distance = panel_distance(p)
+    cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), i
     cdef const real *filter = packed_filter(w, pair, b.group)
+    cdef const real *a
+    cdef const Tile *tile
     cdef Block rest = b[0]
-    if whole:
-        tap_product(count, whole, ahead, taps, a, lda, panels(filter, distance, slot, b.channel), distance, <real *> dst_pixel(w, p, b, at), g.dst_x * p.col.out_step, k > 0, PAIR > 1)
-    if whole < b.channels:
-        rest.channel, rest.channels, rest.c = b.channel + whole, b.channels - whole, c
-        tap_product(count, rest.channels, ahead, taps, a, lda, panels(filter, distance, slot, rest.channel), distance, c, ldc, k > 0, False)
-        if (k + 1) * KC >= slots(p) and g.dst_c == 1:
-            store_pixels(w, p, &rest, at, count)
+    cdef Pixel at
+    rest.channel, rest.channels = b.channel + whole, b.channels - whole
+    for i in range(plan.tiles):
+        tile = &plan.tile[i]
+        a = b.patch + tile.a
+        if whole:
+            tap_product(tile.count, whole, ahead, &tile.taps, a, lda, panels(filter, distance, tile.slot, b.channel), distance, <real *> dst_pixel(w, p, b, &tile.at), g.dst_x * p.col.out_step, k > 0, PAIR > 1)
+        if whole < b.channels:
+            rest.c = b.c + tile.c
+            tap_product(tile.count, rest.channels, ahead, &tile.taps, a, lda, panels(filter, distance, tile.slot, rest.channel), distance, rest.c, ldc, k > 0, False)
+            if (k + 1) * KC >= slots(p) and g.dst_c == 1:
+                at = tile.at
+                store_pixels(w, p, &rest, &at, tile.count)
+    if g.dst_c != 1 and not w.shared and (k + 1) * KC >= slots(p):
+        at = plan.band.first
+        store_pixels(w, p, b, &at, b.count)
 
 
 cdef void tap_product(int64_t m, int64_t n, Ahead *ahead, const Taps *taps, const real *a, int64_t lda, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:

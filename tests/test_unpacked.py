@@ -12,15 +12,14 @@ from gradops._algorithms import (
     LEAST_CROWDED_TAPS,
     LEAST_PIXELS,
     LEAST_PIXELS_A_TAP,
+    LEAST_TURNED_HALVES,
     LEAST_TURNED_PIXELS,
-    LEAST_TURNED_PIXELS_A_TAP,
     MOST_PLANE_COLUMNS,
     MOST_PLANE_MASKS,
     MOST_PLANE_ROWS,
     MOST_ROWS,
     MOST_STEP,
     WIDEST_VECTOR,
-    preferred,
 )
 from gradops.testing import (
     OPS,
@@ -136,10 +135,21 @@ def test_cases_are_accepted():
     assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 4 + 3 * len(PLANES)
 
 
-@pytest.mark.parametrize(("storage", "taken"), [(0, "inplace"), (1, "inplace"), (2, "depthwise"), (3, "depthwise")])
-def test_numbers_of_16_bits_are_computed_in_place_even_where_they_crowd(storage, taken):
+@pytest.mark.parametrize(("halves", "taken"), [(True, "inplace"), (False, "depthwise")])
+def test_numbers_of_16_bits_are_computed_in_place_even_where_they_crowd(halves, taken):
     problem = Problem(h=14, w=14, c=CROWDED, m=1, s=5, padding="SAME")
-    assert preferred(accepting(OPS["depthwise_conv2d_native_backprop_filter"], problem), storage) == taken
+    assert accepting(OPS["depthwise_conv2d_native_backprop_filter"], problem, halves)[0] == taken
+
+
+def test_numbers_of_16_bits_take_what_is_preferred_for_them(level, capfd, monkeypatch):
+    monkeypatch.setattr("gradops._call._VERBOSE", True)
+    op, problem = OPS["depthwise_conv2d_native"], Problem(h=12, w=12, c=32, m=1, padding="SAME", layout="NCHW")
+    assert [accepting(op, problem, halves)[0] for halves in (True, False)] == ["inplace", "planes"]
+    operands = random_normal(op.shapes(problem), np.float64, seed=7)
+    for dtype in op.dtypes:
+        op(problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+        taken = "inplace" if dtype in ("float16", "bfloat16") else "planes"
+        assert f" {taken}_" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
@@ -191,15 +201,16 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
         assert set(accepted(op, m=2)) <= {"depthwise", "stem"}
 
 
+@pytest.mark.parametrize(("halves", "least"), [(False, LEAST_TURNED_PIXELS), (True, LEAST_TURNED_HALVES)])
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
-def test_small_planes_are_turned_where_rows_are_short(op):
+def test_small_planes_are_turned_where_rows_are_short(op, halves, least):
     def first(w, stride=1):
         problem = Problem(h=20, w=w, c=WIDEST_VECTOR, m=1, strides=(1, stride), padding="SAME", layout="NCHW")
-        return accepting(op, problem)[0]
+        return accepting(op, problem, halves)[0]
 
     for stride in 1, 2:
-        least = LEAST_TURNED_PIXELS_A_TAP * 3 if op.sizes == "filter_sizes" else LEAST_TURNED_PIXELS[stride]
-        assert (first(stride * (least - 1), stride), first(stride * least, stride)) == ("inplace", "planes")
+        assert first(stride * least[stride], stride) == "planes"
+        assert first(stride * (least[stride] - 1), stride) == "inplace"
 
 
 @every_case

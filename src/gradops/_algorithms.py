@@ -155,54 +155,51 @@ MOST_PLANE_ROWS, MOST_PLANE_COLUMNS, MOST_PLANE_MASKS = 7, 4096, 1 << 16
 """Rows of taps that a register tile of `planes` has; columns of an image and between the taps of a row, which its scratch grows with; numbers of its
 masks, one for each pixel of a row and each tap in a row."""
 
-LEAST_PIXELS = {1: 7, 2: 10}
-"""Pixels of a row, of those that use the same taps, from which on `planes` is taken for outputs and gradients of inputs, by the stride of columns.
+LEAST_PIXELS, LEAST_PIXELS_A_TAP = {1: 7, 2: 6}, 2
+"""Pixels of a row, of those that use the same taps, from which on `planes` is taken, by the stride of columns; and for the gradient of the filter, pixels
+of a row for each row of taps.
 
-The stencil over packed rows transposes; this one fills its vectors as far as a row goes. Times of `depthwise` over those of `planes`, 8 images, 2
-threads of a Zen 4, of the gradient of the input with strides of 1 and 2 and of the filter with strides of 1 and 2, over 3x3, 5x5, 7x7:
+The stencil over packed rows transposes; this one fills its vectors as far as a row goes. Times of `depthwise` over those of `planes`, 8 images of 256
+channels, 2 threads of a Zen 5, of the gradient of the input with strides of 1 and 2 and of the filter with strides of 1 and 2, over 3x3, 5x5, 7x7:
 
 ======  ==================  ==================  ==================  ==================
 pixels  float32, input, 1   float32, input, 2   float32, filter, 1  float32, filter, 2
 ======  ==================  ==================  ==================  ==================
-5       0.46  0.55  0.57    0.44  0.50  0.54    0.57  0.36  0.39    0.55  0.65  0.62
-7       1.27  1.25  1.07    0.61  0.83  0.88    0.79  0.47  0.46    0.74  0.54  0.96
-10      1.37  0.95  1.14    0.82  0.96  1.34    1.10  0.74  0.59    0.95  0.69  0.74
-14      2.16  1.29  1.29    1.28  2.25  2.12    1.61  1.06  0.78    1.29  0.99  1.04
-28      3.09  2.20  1.86    1.75  1.50  1.50    1.81  1.25  1.21    1.26  0.99  1.17
+5       1.12  0.99  0.92    0.68  0.59  0.49    0.81  1.12  0.95    0.82  0.57  0.62
+6       1.10  1.09  1.03    0.80  0.69  0.62    0.93  0.80  0.69    0.99  0.66  0.72
+7       1.11  1.01  0.86    0.82  0.73  0.67    1.03  0.85  0.76    1.20  0.76  0.80
+10      1.79  1.44  1.17    1.24  1.07  0.90    1.41  1.11  1.01    1.71  0.96  1.14
+14      2.48  1.86  1.47    1.42  1.26  0.93    1.96  1.44  1.41    2.39  1.39  1.65
 ======  ==================  ==================  ==================  ==================
 
-In 16 bits they are 0.8 to 1.2 times as large, in float64 the same.
+In bfloat16 they are 0.8 to 1.0 times as large.
 """
-
-LEAST_PIXELS_A_TAP = 4
-"""Pixels of a row for each row of taps from which on `planes` is taken for the gradient of the filter."""
 
 MOST_TURNED_PIXELS = 1024
 """Of an image of channels first that `inplace` accepts, which it turns, a vector of channels at a time."""
 
-LEAST_TURNED_PIXELS, LEAST_TURNED_PIXELS_A_TAP = {1: 24, 2: 14}, 5
-"""The same as LEAST_PIXELS and LEAST_PIXELS_A_TAP where `inplace` accepts, too. Times of `planes` over those of `inplace`, 8 images of 256 channels, 2
-threads of a Zen 5, over 3x3, 5x5, 7x7; those of `depthwise` are 1.1 to 2.7 times as long as those of `inplace`.
+LEAST_TURNED_PIXELS, LEAST_TURNED_HALVES = {1: 10, 2: 9}, {1: 14, 2: 14}
+"""The same where `inplace` accepts, too; and of numbers of 16 bits, whose vectors of channels are half as large. Times of `inplace` over those of `planes`, 8
+images of 256 channels, 2 threads of a Zen 5, over 3x3, 5x5, 7x7; those of `depthwise` are 1.1 to 2.7 times as long as those of `inplace`.
 
-======  ==================  ==================  ==================  ==================
-pixels  float32, input, 1   float32, input, 2   float32, filter, 1  float32, filter, 2
-======  ==================  ==================  ==================  ==================
-7       3.67  2.97  2.86    3.04  2.67  2.60    2.56  4.30  3.66    2.25  2.75  3.00
-10      2.28  2.02  1.99    1.40  1.47  1.55    1.40  1.65  1.89    1.39  1.56  1.75
-14      1.41  1.39  1.37    1.01  1.03  1.09    1.05  1.32  1.58    1.03  1.23  1.58
-20      1.27  1.39  1.52                        0.96  1.31  1.63
-28      0.95  1.03  1.10                        0.85  1.00  1.16
-======  ==================  ==================  ==================  ==================
+========  ========  ==================  ==================  ==================  ==================
+type      pixels    input, 1            input, 2            filter, 1           filter, 2
+========  ========  ==================  ==================  ==================  ==================
+float32   7         0.56  0.50  0.41    0.48  0.39  0.39    0.61  0.53  0.41    0.73  0.45  0.41
+float32   9         0.97  1.00  0.86    0.48  0.61  0.49    1.20  1.04  0.85    2.02  1.09  0.95
+float32   10        1.15  1.16  1.01    0.59  0.69  0.61    1.28  1.16  0.91    2.07  1.13  1.08
+float32   12        1.50  1.24  1.18    0.61  0.75  0.61    1.52  1.22  0.96    2.65  1.34  1.17
+float32   14        2.31  1.89  1.67    0.58  0.76  0.61    1.73  1.38  1.06    2.79  1.52  1.35
+float32   18        2.08  1.61  1.27    1.76  1.52  1.22    2.27  1.47  0.98          1.37  1.59
+float32   28        2.84  1.98  1.62    2.39  1.98  1.44    3.05  2.17  1.41
+bfloat16  10        1.04  0.93  0.85    0.63  0.59  0.49    1.03  0.87  0.71    1.20  0.77  0.71
+bfloat16  14        1.26  1.14  1.04    0.62  0.55  0.45    1.22  1.04  0.82    1.35  0.91  0.88
+bfloat16  18        1.17  1.01  0.85    1.03  0.92  0.76    1.26  0.96  0.75          0.93  1.20
+bfloat16  28        1.40  1.15  1.07    1.25  1.12  0.85    1.50  1.23  1.04
+========  ========  ==================  ==================  ==================  ==================
 
-======  ==================  ==================  ==================  ==================
-pixels  bfloat16, input, 1  bfloat16, input, 2  bfloat16, filt., 1  bfloat16, filt., 2
-======  ==================  ==================  ==================  ==================
-7       2.31  1.85  2.06    4.04  3.72  3.58    1.81  2.49  3.24    1.47  1.96  2.44
-10      1.50  1.60  1.63    1.08  1.13  1.22    1.06  1.49  1.75    0.89  1.18  1.42
-14      0.99  1.09  1.16    0.76  0.83  0.88    0.87  1.14  1.39    0.75  0.96  1.16
-20      0.93  1.14  1.34                        0.79  1.13  1.46
-28      0.69  0.82  0.94                        0.61  0.81  1.04
-======  ==================  ==================  ==================  ==================
+Pixels of an input with a stride of 2 are half as many in each of its lanes of columns. In float64 they are 0.9 to 2 times as large as in float32, in
+float16 1.0 to 1.2 times as large as in bfloat16.
 """
 
 LEAST_TILE_ROWS = 8
@@ -245,7 +242,7 @@ input                           float32     float64     channels
 2 of 65x65, dilated by 2        1.14        0.79        2048
 ==============================  ==========  ==========  ========
 
-Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as long, so `preferred` takes `inplace`.
+Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as long, so `inplace` is taken.
 """
 
 MOST_VECTORS, LEAST_SLOTS, MOST_READS = 16, 32, 2
@@ -447,14 +444,15 @@ def algorithms(
     data_format: str,
     paired: bool = False,
     doubles: bool = False,
+    halves: bool = False,
     sharing: Sharing = UNKNOWN,
     by_slots: bool = False,
 ) -> tuple[str, ...]:
     """The algorithms that accept a problem, the one that is preferred first.
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
-    belong to a group of a dense op, `out_channels` output channels to all groups together. `paired` says that two bfloat16
-    are multiplied at once, `doubles` that float64 are, `by_slots` that what is summed, and not the result, lies side by side in the filter.
+    belong to a group of a dense op, `out_channels` output channels to all groups together. `halves` says that numbers have 16
+    bits, `paired` that they are bfloat16, two of which are multiplied at once, `doubles` that they are float64, `by_slots` that what is summed, and not the result, lies side by side in the filter.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
@@ -467,15 +465,11 @@ def algorithms(
         return _multiplied(result, rows, cols, groups, outputs, data_format)
     inplace = groups >= WIDEST_VECTOR and _inplace(result, rows, cols)
     if data_format == "NCHW":
-        return _first(result, rows, cols, inplace)
+        return _first(result, rows, cols, inplace, halves)
     if not inplace:
         return ("depthwise",)
-    return ("depthwise", "inplace") if _crowded(result, cols, groups) else ("inplace", "depthwise")
-
-
-def preferred(accepting: tuple[str, ...], storage: int) -> str:
-    """The one of `algorithms` that is taken for a storage code, of which those of 16 bits are 0 and 1."""
-    return "inplace" if storage < 2 and "inplace" in accepting else accepting[0]
+    crowded = not halves and _crowded(result, cols, groups)
+    return ("depthwise", "inplace") if crowded else ("inplace", "depthwise")
 
 
 def _dense(
@@ -630,12 +624,12 @@ def _crowded(result: str, cols: Axis, groups: int) -> bool:
     return distance % CROWDED == 0 if result == "filter" else cols.stride == 1 and distance % (2 * CROWDED) == 0
 
 
-def _first(result: str, rows: Axis, cols: Axis, inplace: bool) -> tuple[str, ...]:
+def _first(result: str, rows: Axis, cols: Axis, inplace: bool, halves: bool) -> tuple[str, ...]:
     """The algorithms for channels first, one filter for each."""
     planes = ("planes",) if _planes(result, rows, cols) else ()
     turned = ("inplace",) if inplace and max(rows.size * cols.size, rows.out * cols.out) <= MOST_TURNED_PIXELS else ()
-    least = (LEAST_TURNED_PIXELS, LEAST_TURNED_PIXELS_A_TAP) if turned else (LEAST_PIXELS, LEAST_PIXELS_A_TAP)
-    if planes and _long(result, rows, cols, *least):
+    least = LEAST_PIXELS if not turned else LEAST_TURNED_HALVES if halves else LEAST_TURNED_PIXELS
+    if planes and _long(result, rows, cols, least[cols.stride]):
         return (*planes, *turned, "depthwise")
     return (*turned, "depthwise", *planes)
 
@@ -651,14 +645,14 @@ def _planes(result: str, rows: Axis, cols: Axis) -> bool:
     return every and fits and widest * cols.taps <= MOST_PLANE_MASKS
 
 
-def _long(result: str, rows: Axis, cols: Axis, pixels: dict[int, int], pixels_a_tap: int) -> bool:
+def _long(result: str, rows: Axis, cols: Axis, pixels: int) -> bool:
     """Whether rows of results fill enough of the vectors of `planes`, and rows that use the same taps enough of its tiles."""
     height, width = (axis.size if result == "input" else axis.out for axis in (rows, cols))
     if rows.dilation > 1 and height < LEAST_TILE_ROWS * rows.dilation:
         return False
     if result == "filter":
-        return width >= pixels_a_tap * max(rows.taps, 3)
-    return (width // cols.stride if result == "input" else width) >= pixels[cols.stride]
+        return width >= max(pixels, LEAST_PIXELS_A_TAP * rows.taps)
+    return (width // cols.stride if result == "input" else width) >= pixels
 
 
 def _inplace(result: str, rows: Axis, cols: Axis) -> bool:

@@ -16,7 +16,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Protocol
 
-from gradops._algorithms import ALGORITHMS, preferred
+from gradops._algorithms import ALGORITHMS
 from gradops._kernels import entry as entry
 from gradops._kernels import runtime as runtime
 
@@ -85,6 +85,10 @@ class Accepted(Protocol):
     def algorithms(self) -> tuple[str, ...]: ...
 
     @property
+    def halves(self) -> tuple[str, ...]:
+        """The same for numbers of 16 bits."""
+
+    @property
     def paired(self) -> tuple[str, ...]:
         """The same where two bfloat16 are multiplied at once."""
 
@@ -99,8 +103,8 @@ def algorithm(plan: Accepted, storage: int) -> str:
     if named in plan.algorithms:
         return named
     if storage == BFLOAT16 and selected() in PARTIAL:
-        return preferred(plan.paired, storage)
-    return preferred(plan.doubles if storage == FLOAT64 else plan.algorithms, storage)
+        return plan.paired[0]
+    return (plan.halves if storage <= BFLOAT16 else plan.doubles if storage == FLOAT64 else plan.algorithms)[0]
 
 
 @cache

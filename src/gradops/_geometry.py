@@ -162,7 +162,8 @@ def plan(
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
         algorithms=algorithms(*asked, sharing=shared, by_slots=by_slots),
-        paired=algorithms(*asked, paired=True, sharing=shared, by_slots=by_slots),
+        halves=algorithms(*asked, halves=True, sharing=shared, by_slots=by_slots),
+        paired=algorithms(*asked, halves=True, paired=True, sharing=shared, by_slots=by_slots),
         doubles=algorithms(*asked, doubles=True, sharing=shared, by_slots=by_slots),
         filter_format=filter_format,
     )

@@ -49,6 +49,11 @@ class Plan:
         return ("pool",)
 
     @property
+    def halves(self) -> tuple[str, ...]:
+        """The same."""
+        return self.algorithms
+
+    @property
     def paired(self) -> tuple[str, ...]:
         """The same."""
         return self.algorithms

@@ -108,6 +108,7 @@ class Plan:
     scatters: bool
     work: str
     algorithms: tuple[str, ...]
+    halves: tuple[str, ...]
     paired: tuple[str, ...]
     doubles: tuple[str, ...]
     filter_format: str = "RSCK"

@@ -81,6 +81,17 @@ static inline vec load_once(const real *p) {
     return v;
 }
 
+/* The number at p in all lanes, in a register as well. */
+static inline vec spread_once(const real *p) {
+    vec v = *p - (vec){0};
+#if defined(__x86_64__)
+    __asm__("" : "+v"(v));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(v));
+#endif
+    return v;
+}
+
 /* A mask holds all bits of a number where low <= l < high, and none elsewhere; `keep` v there, and zero elsewhere. */
 static inline void lane_mask(int64_t low, int64_t high, real *mask) {
     lane_indices bits;
@@ -341,18 +352,51 @@ static inline void copy_even(const real *src, int64_t n, real *dst) {
     }
 }
 
-/* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < VL. */
-static inline void store_pair(real *dst, vec even, vec odd) {
-    lane_indices low, high;
-    for (int j = 0; j < VL; j++) {
-        low[j] = j / 2 + j % 2 * VL;
-        high[j] = low[j] + VL / 2;
-    }
-    store(dst, __builtin_shuffle(even, odd, low));
-    store(dst + VL, __builtin_shuffle(even, odd, high));
+/* Every other one of 2 VL numbers, whose halves a and b are, from the first one or the second one on. */
+static inline vec even_lanes(vec a, vec b) {
+    lane_indices even;
+    for (int j = 0; j < VL; j++) even[j] = 2 * j;
+    return __builtin_shuffle(a, b, even);
+}
+static inline vec odd_lanes(vec a, vec b) {
+    lane_indices odd;
+    for (int j = 0; j < VL; j++) odd[j] = 2 * j + 1;
+    return __builtin_shuffle(a, b, odd);
 }
 
-/* The same for i < n. */
+/* dst[i] = v[i] for i < n <= VL. */
+static inline void store_some(real *dst, int64_t n, vec v) {
+#if defined(__AVX512F__) && defined(GRADOPS_REAL_f64)
+    _mm512_mask_storeu_pd(dst, (__mmask8)((1u << n) - 1), (__m512d)v);
+#elif defined(__AVX512F__)
+    _mm512_mask_storeu_ps(dst, (__mmask16)((1u << n) - 1), (__m512)v);
+#else
+    real block[VL];
+    store(block, v);
+    copy(block, n, dst);
+#endif
+}
+
+/* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < VL, or the first n <= 2 VL of these. */
+static inline vec pair_lanes(vec even, vec odd, int begin) {
+    lane_indices at;
+    for (int j = 0; j < VL; j++) at[j] = begin + j / 2 + j % 2 * VL;
+    return __builtin_shuffle(even, odd, at);
+}
+static inline void store_pair(real *dst, vec even, vec odd) {
+    store(dst, pair_lanes(even, odd, 0));
+    store(dst + VL, pair_lanes(even, odd, VL / 2));
+}
+static inline void store_some_pairs(real *dst, int64_t n, vec even, vec odd) {
+    if (n > VL) {
+        store(dst, pair_lanes(even, odd, 0));
+        store_some(dst + VL, n - VL, pair_lanes(even, odd, VL / 2));
+    } else {
+        store_some(dst, n, pair_lanes(even, odd, 0));
+    }
+}
+
+/* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. */
 static inline void interleave(const real *even, const real *odd, int64_t n, real *dst) {
     int64_t i = 0;
     for (; i + VL <= n; i += VL) store_pair(dst + 2 * i, load(even + i), load(odd + i));

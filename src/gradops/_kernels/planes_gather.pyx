@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """dst[c, pixel] = sum_tap src[c, pixel + tap] filter[tap, c]: depthwise_conv2d_native and its input gradient, channels first.
 
-In parallel: channels of images. Packed: what cannot be read where it lies (`_planes.pxd`). A register tile is one vector of neighbouring pixels in some
-rows, which share what they load for a column of taps; of two lanes of columns one vector each, whose pixels are stored in turns.
+In parallel: channels of images. Packed: what cannot be read where it lies (`_planes.pxd`). A register tile is one vector of neighbouring pixels in as many
+rows as there are taps in a column, to which each row of src is added as it is loaded; of two lanes of columns one vector each, whose pixels are stored in turns.
 
 *Assumes:* src, filter and dst are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is not empty; lanes have
 z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
@@ -10,10 +10,23 @@ z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one l
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport ROWS, TAPS, Reader, View, column, first_cell, lanes_together, largest_reader, masks_size, reader, share, shared_size, view, view_size
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, smaller, useful_threads
+from _planes cimport TAPS, Reader, View, alike, is_safe, lanes_together, largest_reader, load_columns, masks_size, reader, row_of, run_planes, share, shared_size, view, view_size
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, REAL_STORAGE, VL, all_finite, copy, item_size, keep, load, multiply_add, narrow, store, store_pair, widen_block, zero
+from _storage cimport real, vec, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_now, prefetch_to_write, spread_once, store, store_pair, store_some, store_some_pairs, unknown, widen_block, zero
+
+
+cdef enum:
+    HELD = 15                                           # weights that are held in registers, at most,
+    MOST_WEIGHTS = 25                                   # and of filters whose taps are known
+    PLANES = 16                                         # of a block, at most,
+    BLOCKS = 16                                         # of which each thread has so many, at least
+
+
+cdef struct Tile                                        # some rows of a lane of rows, of one plane
+
+
+ctypedef void (*walk_t)(const Tile *s) noexcept nogil
 
 
 cdef struct Gather:
@@ -24,17 +37,21 @@ cdef struct Gather:
     char *dst
     Reader r                                            # of the first lanes of rows that are read together
     int64_t together                                    # how many
-    int64_t size, lines                                 # reals of scratch for what is read, and for results of one lane of columns
+    int64_t size, lines                                 # reals of scratch for what is read, and for results
     int64_t taps                                        # of the filter
     real *weights                                       # [channel][tap]
     int64_t shared                                      # reals of masks and zeros
     real *masks
+    int64_t planes                                      # of a block, at most
+    walk_t walk
 
 
 cdef void plan(Gather *w) noexcept nogil:
     cdef Reader largest = largest_reader(w.g)
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
-    w.size, w.lines, w.shared = view_size(w.g, &largest), largest.rows * largest.line, shared_size(w.g, &largest)
+    w.walk = walker(w.g, &w.r)
+    w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
+    w.lines = larger(w.g.col_lanes * largest.rows * largest.line, run_planes(w.g, &w.r) * w.g.dst_rows * w.g.dst_cols)
 
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
@@ -50,108 +67,234 @@ cdef struct Columns:                                    # a lane of columns
     int64_t weight_step
 
 
-cdef struct Tile:                                       # some rows of a lane of rows
+cdef struct Tile:
     View v
     Columns[2] lanes                                    # the one of even results first
     int64_t weight_row
+    int64_t tap_rows
+    int64_t rows, pixels                                # of the lanes
+    int64_t some                                        # numbers of a row that are written, where they are no whole vectors, else 0
+    real *out
     int64_t out_row                                     # distance of rows of results
+    int64_t ahead, out_ahead                            # how far ahead rows are fetched, in reals
 
 
-cdef inline void sum_columns(int rows, int taps, int step, const Tile *s, const Columns *col, const real *const *x, const real *masks, vec *acc) noexcept nogil:
-    """acc[r] = sum_(i, j) x[r step + i][j] weights[i, j] for a lane of columns. The loop is left at its end, as in gemm_ukr."""
-    cdef real[TAPS] tap
-    cdef vec v, mask
+cdef inline void add_taps(int taps, int step, int rows, const vec *v, bint held, const vec *held_weights, const real *weights, int64_t weight_row, vec *acc) noexcept nogil:
+    """Adds what rows hold at a tap to the sums of the rows that have a tap there: acc[k] is row k before the last one. Two rows share a weight that is loaded."""
+    cdef vec weight
+    cdef int i, k, p
+    for i in range(taps):
+        if rows > 1:
+            weight = spread_once(weights + i * weight_row)
+        for p in range(step * rows):
+            if (i - p) % step == 0:
+                k = (i - p) // step if step > 1 else rows - 1 - p + i
+                acc[k] = acc[k] + weight * v[p] if rows > 1 else acc[k] + held_weights[i] * v[p] if held else multiply_add(weights[i * weight_row], v[p], acc[k])
+
+
+cdef inline void add_lane(int taps, int cols, int step, int by, int rows, const real *const *x, int64_t start, int64_t unit, const vec *mask, bint held, const vec *held_weights, const real *weights, vec *acc) noexcept nogil:
+    """Adds all rows of a step to the sums of a lane of columns that has so many taps in a row; weights are [cols][taps]."""
+    cdef vec[2 * TAPS] column
+    cdef vec[2] v
+    cdef int j, p
+    for p in range(step * rows):
+        load_columns(cols, by, unit, x[p] + start, column + p * cols)
+    for j in range(cols):
+        for p in range(step * rows):
+            v[p] = keep(column[p * cols + j], mask[j])
+        add_taps(taps, step, rows, v, held, held_weights + j * taps, weights + j * taps, 1, acc)
+
+
+cdef inline void add_any_lane(int taps, int step, int by, int rows, const real *const *x, const Columns *col, int64_t weight_row, const real *masks, vec *acc) noexcept nogil:
+    """add_lane for any number of taps in a row."""
     cdef const real *weights = col.weights
-    cdef int64_t j = 0, at
-    cdef int i, k, m, r
-    for r in range(rows):
-        acc[r] = zero()
+    cdef vec[2] v
+    cdef int64_t tap = 0
+    cdef int p
     while True:
-        at = column(&s.v, col.x + j * col.unit)
-        mask = load(masks + j * VL)
-        for i in range(taps):
-            tap[i] = weights[i * s.weight_row]
-        for m in range((rows - 1) * step + taps):
-            v = keep(load(x[m] + at), mask)
-            for k in range((taps + step - 1) // step):  # the rows whose tap i it is
-                i, r = m % step + k * step, m // step - k
-                if i < taps and 0 <= r < rows:
-                    acc[r] = multiply_add(tap[i], v, acc[r])
+        for p in range(step * rows):
+            load_columns(1, by, 0, x[p] + col.x + tap * col.unit, v + p)
+            v[p] = keep(v[p], load(masks + tap * VL))
+        add_taps(taps, step, rows, v, False, NULL, weights, weight_row, acc)
         weights += col.weight_step
-        j += 1
-        if j == col.taps:
+        tap += 1
+        if tap == col.taps:
             break
 
 
-cdef inline void planes_ukr(int lanes, int rows, int taps, int step, const Tile *s, int64_t first, int64_t vector, int64_t cell, real *out) noexcept nogil:
-    """out[r] = sum_(i, j) src[r step + i][j] weights[i, j] for r < rows, counted from `first`, one vector of pixels from `cell` on, of each lane, in
-    turns; i < taps.
+cdef inline void store_row(int lanes, int64_t some, int64_t ahead, real *out, vec even, vec odd) noexcept nogil:
+    """Writes one vector of results of each lane, or some of its numbers, and fetches what lies ahead."""
+    prefetch_to_write(out + ahead)
+    if lanes == 2:
+        prefetch_to_write(out + ahead + VL)
+    if lanes == 2 and some:
+        store_some_pairs(out, some, even, odd)
+    elif lanes == 2:
+        store_pair(out, even, odd)
+    elif some:
+        store_some(out, some, even)
+    else:
+        store(out, even)
 
-    *Assumes:* lanes, rows, taps and step are compile-time constants of the caller.
+
+cdef inline void shift(int window, int rows, vec *acc) noexcept nogil:
+    """Makes place for the sums of so many new rows."""
+    cdef int k
+    for k in range(window - 1, -1, -1):
+        acc[k] = acc[k - rows] if k >= rows else zero()
+
+
+cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
+    """out[r][q] = sum_(i, j) src[r step + i][q by + j] weights[i, j] for all rows and pixels of each lane, in turns; i < taps. A walk down src, some rows a
+    step, which are added to the sums of all rows of out that have a tap there: for each row of a step, one is completed.
+
+    Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers; what they need is read before, since for all that compilers know, a
+    tile lies in `out`.
+
+    *Assumes:* lanes, taps, one, two, step, by and rows are compile-time constants of the caller; one and two are the taps in a row of each lane, which are
+    neighbours if by two, or 0 for any; rows is 1 if step is 2.
     """
-    cdef vec[ROWS] acc, odd
-    cdef const real *x[2 * ROWS + TAPS]
-    cdef int64_t y = first * step
-    cdef int m, r
-    for m in range((rows - 1) * step + taps):
-        x[m] = s.v.cells + (y + m) * s.v.row + cell if s.v.low <= y + m < s.v.high else s.v.zeros
-    sum_columns(rows, taps, step, s, s.lanes, x, s.lanes[0].masks + vector * s.lanes[0].taps * VL, acc)
-    if lanes == 2:
-        sum_columns(rows, taps, step, s, s.lanes + 1, x, s.lanes[1].masks + vector * s.lanes[1].taps * VL, odd)
-    for r in range(rows):
-        if lanes == 2:
-            store_pair(out + r * s.out_row, acc[r], odd[r])
-        else:
-            store(out + r * s.out_row, acc[r])
+    cdef vec[2 * (TAPS + 1)] acc
+    cdef vec[HELD] held_weights
+    cdef vec[2 * TAPS] mask
+    cdef real[MOST_WEIGHTS] weights
+    cdef Columns[2] col
+    cdef const real *square = unknown(weights) if rows > 1 else weights     # two rows a step read them from memory, and need the registers
+    cdef const real *x[2]
+    cdef const real *masks[2]
+    cdef real *out
+    cdef bint held = MR > 6 and 0 < taps * (one + two) <= HELD
+    cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, i, j, k, lane, p
+    cdef int64_t first = s.v.low // step * step, steps = divide_up(s.v.high - first, reads) if s.v.low < s.v.high else 0, vector = 0, cell, t, end, row
+    cdef int64_t some = s.some, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows
+    cdef int64_t weight_row = s.weight_row
+    for lane in range(lanes):
+        col[lane] = s.lanes[lane]
+    for j in range(one + two):
+        lane = j >= one
+        for i in range(taps):
+            weights[j * taps + i] = col[lane].weights[i * weight_row + (j - one if lane else j) * col[lane].weight_step]
+    for i in range(taps * (one + two) if held else 0):
+        held_weights[i] = spread_once(weights + i)
+    while True:
+        cell = larger(smaller(vector * VL, s.pixels - VL), 0)
+        out, row = s.out + lanes * cell, (first // step if steps else 0) - (window - rows)  # what step 0 completes
+        for k in range(lanes * window):
+            acc[k] = zero()
+        for lane in range(lanes):
+            masks[lane] = col[lane].masks + vector * col[lane].taps * VL
+        for j in range(one + two):
+            mask[j] = load(masks[0] + j * VL if j < one else masks[1] + (j - one) * VL)
+        for t in range(smaller(row, all_rows)):
+            store_row(lanes, some, out_ahead, out + t * out_row, zero(), zero())
+        out += row * out_row
+        t = 0
+        while t < steps:                                # as many as read rows that lie inside, or one that does not
+            end = alike(&s.v, first, reads, t)
+            for p in range(reads):
+                x[p] = row_of(s.v.cells + by * cell, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros)
+            while True:
+                for p in range(reads):
+                    x[p] = unknown(x[p])
+                    prefetch_now(x[p] + ahead)
+                    if by == 2:
+                        prefetch_now(x[p] + ahead + VL)
+                if one:
+                    add_lane(taps, one, step, by, rows, x, col[0].x, col[0].unit, mask, held, held_weights, square, acc)
+                else:
+                    add_any_lane(taps, step, by, rows, x, col, weight_row, masks[0], acc)
+                if two:
+                    add_lane(taps, two, step, by, rows, x, col[1].x, col[1].unit, mask + one, held, held_weights + taps * one, square + taps * one, acc + window)
+                elif lanes == 2:
+                    add_any_lane(taps, step, by, rows, x, col + 1, weight_row, masks[1], acc + window)
+                for p in range(reads):
+                    x[p] += src_row
+                for k in range(window - 1, window - 1 - rows, -1):
+                    if 0 <= row < all_rows:
+                        store_row(lanes, some, out_ahead, out, acc[k], acc[(lanes - 1) * window + k])
+                    row, out = row + 1, out + out_row
+                for lane in range(lanes):
+                    shift(window, rows, acc + lane * window)
+                t += 1
+                if t == end:
+                    break
+        while row < all_rows:
+            if row >= 0:
+                store_row(lanes, some, out_ahead, out, acc[window - 1], acc[lanes * window - 1])
+            row, out = row + 1, out + out_row
+            for lane in range(lanes):
+                shift(window, 1, acc + lane * window)
+        vector += 1
+        if vector * VL >= s.pixels:
+            break
 
 
-cdef inline bint few_rows(int64_t lanes, int64_t rows) noexcept nogil:
-    """Whether there is such a register tile for more than 4 rows of taps, too: two lanes of columns seldom have them."""
-    return lanes == 1 or rows <= 4
+cdef inline bint has_taps(const Tile *s, int by, int64_t one, int64_t two) noexcept nogil:
+    """Whether lanes have so many taps in a row, which are neighbours if by two."""
+    return s.lanes[0].taps == one and (two == 0 or s.lanes[1].taps == two) and (by == 1 or s.lanes[0].unit == 1)
 
 
-cdef inline void planes_tile(int lanes, int rows, int step, int64_t taps, const Tile *s, int64_t first, int64_t vector, int64_t cell, real *out) noexcept nogil:
-    """planes_ukr for any taps <= TAPS."""
-    if taps == 3: planes_ukr(lanes, rows, 3, step, s, first, vector, cell, out)
-    elif taps == 1: planes_ukr(lanes, rows, 1, step, s, first, vector, cell, out)
-    elif taps == 2: planes_ukr(lanes, rows, 2, step, s, first, vector, cell, out)
-    elif taps == 4: planes_ukr(lanes, rows, 4, step, s, first, vector, cell, out)
-    elif few_rows(lanes, rows) and taps == 5: planes_ukr(lanes, rows, 5, step, s, first, vector, cell, out)
-    elif few_rows(lanes, rows) and taps == 6: planes_ukr(lanes, rows, 6, step, s, first, vector, cell, out)
-    elif few_rows(lanes, rows) and taps == 7: planes_ukr(lanes, rows, 7, step, s, first, vector, cell, out)
+cdef inline void planes_cols(int lanes, int taps, int step, int by, const Tile *s) noexcept nogil:
+    """planes_ukr for any number of taps in a row; that of square filters is known."""
+    cdef int rows = 2 if step == 1 and lanes == 1 and taps > 4 else 1
+    if lanes == 1 and step == by and taps == 3 and has_taps(s, by, 3, 0): planes_ukr(1, 3, 3, 0, step, by, rows, s)
+    elif lanes == 1 and step == by and taps == 5 and has_taps(s, by, 5, 0): planes_ukr(1, 5, 5, 0, step, by, rows, s)
+    elif lanes == 2 and taps < 3 and has_taps(s, by, 1, 2): planes_ukr(2, taps, 1, 2, step, by, rows, s)
+    elif lanes == 2 and taps < 3 and has_taps(s, by, 2, 1): planes_ukr(2, taps, 2, 1, step, by, rows, s)
+    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 2, 3): planes_ukr(2, taps, 2, 3, step, by, rows, s)
+    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 3, 2): planes_ukr(2, taps, 3, 2, step, by, rows, s)
+    else: planes_ukr(lanes, taps, 0, 0, step, by, rows, s)
 
 
-cdef int64_t tile_rows(int64_t lanes, int64_t rows, int64_t step, int64_t taps) noexcept nogil:
-    """Rows of the register tiles that cover a strip: 8, 7, 4 or 1."""
-    if step == 1 and rows >= 7 and (lanes == 1 or (MR > 6 and taps <= 4)):
-        return 8 if rows >= 8 and divide_up(rows, 8) * 8 <= divide_up(rows, 7) * 7 else 7
-    return 4 if rows >= 4 else 1
+cdef inline void planes_taps(int lanes, int step, int by, const Tile *s) noexcept nogil:
+    """planes_cols for any rows of taps <= TAPS."""
+    if s.tap_rows == 3: planes_cols(lanes, 3, step, by, s)
+    elif s.tap_rows == 1: planes_cols(lanes, 1, step, by, s)
+    elif s.tap_rows == 2: planes_cols(lanes, 2, step, by, s)
+    elif s.tap_rows == 4: planes_cols(lanes, 4, step, by, s)
+    elif s.tap_rows == 5: planes_cols(lanes, 5, step, by, s)
+    elif s.tap_rows == 6: planes_cols(lanes, 6, step, by, s)
+    elif s.tap_rows == 7: planes_cols(lanes, 7, step, by, s)
 
 
-cdef inline void tile_of(int64_t lanes, int64_t height, int64_t step, int64_t taps, const Tile *s, int64_t first, int64_t vector, int64_t cell, real *out) noexcept nogil:
-    """planes_tile for the lanes and rows that there are for a step."""
-    if lanes == 2:
-        if MR > 6 and height == 8: planes_tile(2, 8, 1, taps, s, first, vector, cell, out)
-        elif MR > 6 and height == 7: planes_tile(2, 7, 1, taps, s, first, vector, cell, out)
-        elif height == 4: planes_tile(2, 4, 1, taps, s, first, vector, cell, out)
-        else: planes_tile(2, 1, 1, taps, s, first, vector, cell, out)
-    elif step == 1 and height == 8: planes_tile(1, 8, 1, taps, s, first, vector, cell, out)
-    elif step == 1 and height == 7: planes_tile(1, 7, 1, taps, s, first, vector, cell, out)
-    elif step == 1 and height == 4: planes_tile(1, 4, 1, taps, s, first, vector, cell, out)
-    elif step == 1: planes_tile(1, 1, 1, taps, s, first, vector, cell, out)
-    elif height == 4: planes_tile(1, 4, 2, taps, s, first, vector, cell, out)
-    else: planes_tile(1, 1, 2, taps, s, first, vector, cell, out)
+cdef void walk_ones(const Tile *s) noexcept nogil:
+    planes_taps(1, 1, 1, s)
 
 
-cdef void aim(Tile *s, const Gather *w, const View *v, int64_t y, const Lane *row, const real *weights, int64_t out_row) noexcept nogil:
-    """At a lane of rows, whose first tap reads row y of the view. Number by number: vectors of what has just been written would have to wait for it."""
+cdef void walk_twos(const Tile *s) noexcept nogil:
+    planes_taps(1, 2, 2, s)
+
+
+cdef void walk_rows_by_two(const Tile *s) noexcept nogil:
+    planes_taps(1, 2, 1, s)
+
+
+cdef void walk_columns_by_two(const Tile *s) noexcept nogil:
+    planes_taps(1, 1, 2, s)
+
+
+cdef void walk_lanes(const Tile *s) noexcept nogil:
+    planes_taps(2, 1, 1, s)
+
+
+cdef walk_t walker(const Problem *g, const Reader *r) noexcept nogil:
+    """For lanes of columns, and the steps of rows and columns."""
+    if g.col_lanes == 2:
+        return walk_lanes
+    if r.col.z_step == 1:
+        return walk_ones if r.row.z_step == 1 else walk_rows_by_two
+    return walk_columns_by_two if r.row.z_step == 1 else walk_twos
+
+
+cdef void aim(Tile *s, const Gather *w, const Reader *r, const View *v, const Lane *row, const real *weights, int64_t rows) noexcept nogil:
+    """At rows of a lane of rows, of which the view has those of the reader."""
     cdef const real *masks = w.masks
     cdef const Lane *col
     cdef Columns *columns
-    cdef int64_t i
-    s.weight_row, s.out_row = row.filter_step * w.g.filter_cols, out_row
+    cdef int64_t y = row.src_start - r.row.src_start, i
+    s.rows, s.pixels, s.tap_rows, s.weight_row = rows, w.r.col.count, row.taps, row.filter_step * w.g.filter_cols
     s.v.cells, s.v.row, s.v.zeros = v.cells + y * v.row, v.row, v.zeros
-    s.v.low, s.v.high, s.v.odd, s.v.half = v.low - y, v.high - y, v.odd, v.half
+    s.v.low, s.v.high = larger(v.low - y, 0), smaller(v.high - y, row.z_step * (rows - 1) + row.taps)
     for i in range(w.g.col_lanes):
         col = col_lanes(w.g) + i
         columns = s.lanes + (col.out_start if w.g.col_lanes == 2 else 0)
@@ -161,75 +304,101 @@ cdef void aim(Tile *s, const Gather *w, const View *v, int64_t y, const Lane *ro
         masks += masks_size(&w.r, col)
 
 
-cdef void compute_rows(const Gather *w, const Tile *s, const Lane *row, int64_t rows, real *out) noexcept nogil:
-    """out[r out_row + q] for the pixels q of a strip, up to a vector of each lane; the last tile begins early enough to be full."""
-    cdef int64_t lanes = w.g.col_lanes, height = tile_rows(lanes, rows, row.z_step, row.taps), i, r, v, cell
-    for v in range(divide_up(w.r.col.count, VL)):
-        cell = first_cell(&w.r, v)
-        for i in range(divide_up(rows, height)):
-            r = smaller(i * height, rows - height)
-            tile_of(lanes, height, row.z_step, row.taps, s, r, v, cell, out + r * s.out_row + lanes * cell)
+cdef bint fits(const Gather *w) noexcept nogil:
+    """Whether results are computed as far apart as they are in dst: their vectors are whole, or one has all of a row."""
+    return w.r.col.count < VL or w.g.col_lanes * w.r.col.count == w.g.dst_cols
 
 
-cdef void store_rows(const Gather *w, const real *lines, int64_t line, int64_t rows, real *spare, char *dst, int64_t step) noexcept nogil:
-    """Narrows rows of results; those that lie side by side in dst all at once."""
-    cdef int64_t size = item_size(w.storage), cols = w.g.dst_cols, r
-    if w.storage == REAL_STORAGE:
-        for r in range(rows):
-            copy(lines + r * line, cols, <real *> dst + r * step)
-        return
-    if step != cols:
-        for r in range(rows):
-            narrow(w.storage, lines + r * line, cols, dst + r * step * size)
-        return
+cdef bint is_whole(const Gather *w) noexcept nogil:
+    """Whether planes are computed at once: they are one strip, for all lanes of rows, which have all rows."""
+    return fits(w) and w.g.covered and w.r.rows == w.r.row.count and w.together == w.g.row_lanes
+
+
+cdef void aim_results(Tile *s, const Gather *w, const Lane *row, char *dst, int64_t t, real *lines) noexcept nogil:
+    """At rows t.. of a plane of dst, of one like it in scratch, or at lines of scratch."""
+    cdef real *plane = <real *> dst if w.storage == REAL_STORAGE else lines
+    s.some, s.out, s.out_row, s.out_ahead = 0, lines, w.g.col_lanes * w.r.line, 0
+    if fits(w) and (w.storage == REAL_STORAGE or is_whole(w)):
+        s.some = w.g.dst_cols if w.r.col.count < VL else 0
+        s.out, s.out_row = plane + (row.out_start + t * row.out_step) * w.g.dst_y, row.out_step * w.g.dst_y
+        s.out_ahead = s.rows * s.out_row if w.storage == REAL_STORAGE else 0
+
+
+cdef void store_rows(const Gather *w, const Lane *row, int64_t t, int64_t rows, const real *lines, char *dst) noexcept nogil:
+    """Narrows rows of a lane of rows to a plane of dst, from lines."""
+    cdef int64_t r
     for r in range(rows):
-        copy(lines + r * line, cols, spare + r * cols)
-    narrow(w.storage, spare, rows * cols, dst)
+        narrow(w.storage, lines + r * w.g.col_lanes * w.r.line, w.g.dst_cols, dst + (row.out_start + (t + r) * row.out_step) * w.g.dst_y * item_size(w.storage))
 
 
-cdef void gather_strip(const Gather *w, const View *v, int64_t y, const Lane *row, const real *weights, int64_t t, int64_t rows, char *dst, real *lines) noexcept nogil:
-    """Rows t.. of a lane of rows: where they lie, if their vectors are full."""
-    cdef int64_t step = row.out_step * w.g.dst_y, line = w.g.col_lanes * w.r.line
-    cdef char *at = dst + (row.out_start * w.g.dst_y + t * step) * item_size(w.storage)
-    cdef bint full = w.storage == REAL_STORAGE and w.g.col_lanes * w.r.col.count == w.g.dst_cols and w.r.col.count >= VL
-    cdef Tile s
-    aim(&s, w, v, y, row, weights, step if full else line)
-    if full:
-        compute_rows(w, &s, row, rows, <real *> at)
-        return
-    compute_rows(w, &s, row, rows, lines)
-    store_rows(w, lines, line, rows, lines + w.g.col_lanes * w.lines, at, step)
-
-
-cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t plane, real *scratch) noexcept nogil:
-    """The lanes of rows of one plane that are read together, strip by strip."""
+cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t plane, int64_t planes, real *scratch) noexcept nogil:
+    """The lanes of rows of some planes that are read together, strip by strip."""
     cdef const Problem *g = w.g
     cdef const Lane *row
-    cdef const real *weights = w.weights + plane % g.groups * w.taps
     cdef char *dst = w.dst + plane * g.dst_rows * g.dst_cols * item_size(w.storage)
-    cdef int64_t t = 0, rows, own, i
+    cdef real *lines = scratch + w.size
+    cdef int64_t t = 0, rows, i, _
+    cdef bint direct = fits(w) and w.storage == REAL_STORAGE, whole = is_whole(w)
     cdef View v
+    cdef Tile[2] tiles
+    cdef Tile *s
     while t < r.row.count:
         rows = smaller(r.rows, r.row.count - t)
-        v = view(g, w.storage, r, w.src, plane, t, rows, w.masks, scratch)
-        for i in range(first, first + w.together):
-            row = row_lanes(g) + i
-            own = smaller(rows, row.count - t)
-            if own > 0:
-                gather_strip(w, &v, row.src_start - r.row.src_start, row, weights, t, own, dst, scratch + w.size)
+        v = view(g, w.storage, r, w.src, plane, planes, t, rows, w.masks, scratch)
+        for i in range(w.together):
+            s, row = tiles + i, row_lanes(g) + first + i
+            aim(s, w, r, &v, row, w.weights + plane % g.groups * w.taps, smaller(rows, row.count - t))
+            aim_results(s, w, row, dst, t, lines)
+            s.ahead = 0 if i else rows * r.row.z_step * v.row
+        for _ in range(planes):
+            for i in range(w.together):
+                s = tiles + i
+                if s.rows > 0:
+                    w.walk(s)
+                    if not direct and not whole:
+                        store_rows(w, row_lanes(g) + first + i, t, s.rows, lines, dst)
+                advance(s, w)
         t += rows
+    if whole and not direct:
+        narrow(w.storage, lines, planes * g.dst_rows * g.dst_cols, dst)
 
 
-cdef void gather_plane(const void *work, int64_t plane, void *slab) noexcept nogil:
-    """One channel of one image."""
+cdef inline void advance(Tile *s, const Gather *w) noexcept nogil:
+    """To the next plane."""
+    cdef int64_t i
+    s.v.cells += w.g.src_rows * w.g.src_cols
+    s.out += w.g.dst_rows * w.g.dst_cols
+    for i in range(w.g.col_lanes):
+        s.lanes[i].weights += w.taps
+
+
+cdef int64_t planes_at_once(const Gather *w, int64_t plane, int64_t end) noexcept nogil:
+    """How many planes have the same tiles from one on: of one image, and copied together, or read where they lie."""
+    cdef int64_t count = smaller(end - plane, w.g.groups - plane % w.g.groups)
+    if not is_whole(w):
+        return 1
+    if w.storage != REAL_STORAGE:
+        return smaller(count, run_planes(w.g, &w.r))
+    if not is_safe(w.g, &w.r, plane):
+        return 1
+    while not is_safe(w.g, &w.r, plane + count - 1):
+        count -= 1
+    return count
+
+
+cdef void gather_planes(const void *work, int64_t index, void *slab) noexcept nogil:
+    """Some channels of images."""
     cdef const Gather *w = <const Gather *> work
     cdef real *scratch = <real *> slab
-    cdef int64_t i
+    cdef int64_t plane = index * w.planes, end = smaller(plane + w.planes, w.g.images * w.g.groups), count, i
     cdef Reader r
-    gather_lanes(w, &w.r, 0, plane, scratch)
-    for i in range(1, w.g.row_lanes // w.together):
-        r = reader(w.g, i)
-        gather_lanes(w, &r, i, plane, scratch)
+    while plane < end:
+        count = planes_at_once(w, plane, end)
+        gather_lanes(w, &w.r, 0, plane, count, scratch)
+        for i in range(1, w.g.row_lanes // w.together):
+            r = reader(w.g, i)
+            gather_lanes(w, &r, i, plane, 1, scratch)
+        plane += count
 
 
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
@@ -242,15 +411,16 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
         return 0
     plan(w)
     threads = useful_threads(g, g.images * g.groups, threads)
+    w.planes = larger(smaller(g.images * g.groups // (BLOCKS * threads), PLANES), 1)
     panels = padded(g.groups * w.taps)
-    scratch_size = padded(w.size + 2 * g.col_lanes * w.lines)
+    scratch_size = padded(w.size + w.lines)
     w.weights = allocate(panels + w.shared + threads * scratch_size)
     if w.weights == NULL:
         return 1
     w.masks = w.weights + panels
     finite[0] = pack_filter(w)
     share(g, &w.r, False, w.shared, w.masks)
-    do_blocks(gather_plane, w, g.images * g.groups, threads, IN_ORDER, w.masks + w.shared, scratch_size * sizeof(real))
+    do_blocks(gather_planes, w, divide_up(g.images * g.groups, w.planes), threads, IN_ORDER, w.masks + w.shared, scratch_size * sizeof(real))
     release(w.weights)
     return 0
 

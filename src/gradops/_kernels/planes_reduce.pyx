@@ -12,14 +12,21 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _planes cimport TAPS, Reader, View, column, fetch, largest_reader, reader, share, shared_size, view, view_size, widened
-from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
+from _planes cimport TAPS, Reader, View, alike, is_safe, largest_reader, load_columns, reader, row_of, run_planes, share, shared_size, view, view_size
+from _problem cimport Lane, Problem, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, copy, item_size, keep, load, store, transpose, zero
+from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, item_size, keep, load, prefetch_now, store, transpose, unknown, widen, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
     SUMS = 25                                           # of a register tile, at most
+
+
+cdef struct Tile                                        # a strip of a channel
+
+
+# Adds a strip to the sums of all taps.
+ctypedef void (*walk_t)(const Tile *s, real *sums) noexcept nogil
 
 
 cdef struct Reduce:
@@ -34,6 +41,7 @@ cdef struct Reduce:
     int64_t size, lines                                 # reals of scratch for what is read of x, and of dy
     int64_t shared                                      # reals of masks and zeros
     real *masks
+    walk_t walk
 
 
 cdef void plan(Reduce *w) noexcept nogil:
@@ -41,14 +49,15 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef Reader largest = largest_reader(g)
     w.r, w.taps = reader(g, 0), g.filter_rows * g.filter_cols
-    w.size, w.lines, w.shared = view_size(g, &largest), padded(largest.rows * g.dst_cols + VL), shared_size(g, &largest)
+    w.walk = walker(&w.r.row, &w.r.col)
+    w.size, w.lines, w.shared = view_size(g, &largest), padded(larger(largest.rows, run_planes(g, &w.r) * g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, BLOCKS), VL)
     w.blocks = divide_up(g.groups, w.channels)
     w.dw.size = w.taps * g.groups
     w.dw.spans = smaller(g.images, divide_up(BLOCKS, w.blocks))
 
 
-cdef struct Tile:                                       # a strip of a channel
+cdef struct Tile:
     View v
     int64_t x, unit                                     # the column that the first pixel's first tap reads, from tap to tap
     int64_t rows, vectors                               # of dy
@@ -57,49 +66,66 @@ cdef struct Tile:                                       # a strip of a channel
     int64_t tap_rows, tap_cols
     const real *masks                                   # [vector][tap][VL]
     int64_t sums_row, sums_col                          # distances of the sums of taps
+    int64_t x_ahead, dy_ahead                           # how far ahead rows are fetched, in reals
 
 
-cdef inline void planes_ukr(int taps, int wide, int step, const Tile *s, int64_t tap, real *sums) noexcept nogil:
-    """sums[i][j] += sum_(r, q) x[r step + i][tap + j of q] dy[r][q] for i < taps, j < wide and all rows and columns of a strip.
+cdef inline void planes_ukr(int taps, int wide, int step, int by, const Tile *s, int64_t tap, real *sums) noexcept nogil:
+    """sums[i][j] += sum_(r, q) x[r step + i][q by + tap + j] dy[r][q] for i < taps, j < wide and all rows and columns of a strip. The first columns of taps
+    fetch what lies ahead.
 
     Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
 
-    *Assumes:* taps, wide and step are compile-time constants of the caller; a strip has rows and vectors.
+    *Assumes:* taps, wide, step and by are compile-time constants of the caller; taps by two are neighbours unless wide is 1; a strip has vectors, and rows
+    inside the image.
     """
     cdef vec[SUMS] acc
-    cdef vec[TAPS] d
-    cdef vec v
+    cdef vec[TAPS] d                                    # rows of dy: that of tap 0 and those before
     cdef vec[TAPS] mask
-    cdef int64_t[TAPS] at
-    cdef const real *x
+    cdef vec[TAPS] column
+    cdef const real *x[2]
     cdef const real *dy
-    cdef int64_t q = 0, r, y
-    cdef int i, j, k, p
+    cdef int64_t first = s.v.low // step, rows = divide_up(s.v.high, step), begin = s.x + tap * s.unit, unit = s.unit, q = 0, r, end, dy_row
+    cdef int64_t x_ahead = s.x_ahead if tap == 0 else 0, dy_ahead = s.dy_ahead if tap == 0 else 0, x_row = step * s.v.row
+    cdef int window = (taps + step - 1) // step, i, j, k, p
     for i in range(taps):
         for j in range(wide):
             acc[i * wide + j] = load(sums + i * s.sums_row + j * s.sums_col)
     while True:
-        for k in range((taps + step - 1) // step):
-            d[k] = zero()
         for j in range(wide):
-            at[j] = column(&s.v, s.x + (tap + j) * s.unit)
             mask[j] = load(s.masks + (q * s.tap_cols + tap + j) * VL)
-        dy, y, r = s.dy + q * VL, 0, s.rows + (taps + step - 1) // step - 1
-        while True:
-            for k in range((taps + step - 1) // step - 1, 0, -1):
-                d[k] = d[k - 1]
-            d[0] = load(dy) if r >= (taps + step - 1) // step else zero()
+        for k in range(1, window):
+            d[k - 1] = load(row_of(s.dy + q * VL, s.dy_row, first - k, 0, s.rows, s.v.zeros))
+        r = first
+        while True:                                     # as many rows as lie inside, of dy and for all steps, or none of them
+            end = alike(&s.v, first * step, step, r - first) + first
+            if r < s.rows:
+                end = smaller(end, s.rows)
+            dy, dy_row = row_of(s.dy + q * VL, s.dy_row, r, 0, s.rows, s.v.zeros), s.dy_row if r < s.rows else 0
             for p in range(step):
-                x = s.v.cells + y * s.v.row + q * VL if s.v.low <= y < s.v.high else s.v.zeros
-                for j in range(wide):
-                    v = keep(load(x + at[j]), mask[j])
-                    for k in range((taps + step - 1 - p) // step):
-                        i = p + k * step
-                        acc[i * wide + j] += v * d[k]
-                y += 1
-            dy += s.dy_row
-            r -= 1
-            if r == 0:
+                x[p] = row_of(s.v.cells + q * by * VL, s.v.row, r * step + p, s.v.low, s.v.high, s.v.zeros) + begin
+            while True:
+                dy = unknown(dy)
+                for k in range(window - 1, 0, -1):
+                    d[k] = d[k - 1]
+                d[0] = load(dy)
+                prefetch_now(dy + dy_ahead)
+                for p in range(step):
+                    x[p] = unknown(x[p])
+                    prefetch_now(x[p] + x_ahead)
+                    if by == 2:
+                        prefetch_now(x[p] + x_ahead + VL)
+                    load_columns(wide, by, unit, x[p], column)
+                    for j in range(wide):
+                        column[j] = keep(column[j], mask[j])
+                        for k in range((taps + step - 1 - p) // step):
+                            i = p + k * step
+                            acc[i * wide + j] += column[j] * d[k]
+                    x[p] += x_row
+                dy += dy_row
+                r += 1
+                if r == end:
+                    break
+            if r == rows:
                 break
         q += 1
         if q == s.vectors:
@@ -118,73 +144,124 @@ cdef inline int tile_cols(int taps) noexcept nogil:
     return 4 if taps < 3 else 3
 
 
-cdef inline void planes_tile(int taps, int step, const Tile *s, real *sums) noexcept nogil:
-    """planes_ukr for all columns of taps."""
+cdef inline void planes_tile(int taps, bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
+    """planes_ukr for all columns of taps, several at once if wide."""
     cdef int64_t tap = 0
-    while s.tap_cols - tap >= tile_cols(taps):
-        planes_ukr(taps, tile_cols(taps), step, s, tap, sums + tap * s.sums_col)
+    while wide and s.tap_cols - tap >= tile_cols(taps):
+        planes_ukr(taps, tile_cols(taps), step, by, s, tap, sums + tap * s.sums_col)
         tap += tile_cols(taps)
     while tap < s.tap_cols:
-        planes_ukr(taps, 1, step, s, tap, sums + tap * s.sums_col)
+        planes_ukr(taps, 1, step, by, s, tap, sums + tap * s.sums_col)
         tap += 1
 
 
-cdef inline void planes_taps(int step, const Tile *s, real *sums) noexcept nogil:
+cdef inline void planes_taps(bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
     """planes_tile for any rows of taps <= TAPS."""
-    if s.tap_rows == 3: planes_tile(3, step, s, sums)
-    elif s.tap_rows == 1: planes_tile(1, step, s, sums)
-    elif s.tap_rows == 2: planes_tile(2, step, s, sums)
-    elif s.tap_rows == 4: planes_tile(4, step, s, sums)
-    elif s.tap_rows == 5: planes_tile(5, step, s, sums)
-    elif s.tap_rows == 6: planes_tile(6, step, s, sums)
-    elif s.tap_rows == 7: planes_tile(7, step, s, sums)
+    if s.tap_rows == 3: planes_tile(3, wide, step, by, s, sums)
+    elif s.tap_rows == 1: planes_tile(1, wide, step, by, s, sums)
+    elif s.tap_rows == 2: planes_tile(2, wide, step, by, s, sums)
+    elif s.tap_rows == 4: planes_tile(4, wide, step, by, s, sums)
+    elif s.tap_rows == 5: planes_tile(5, wide, step, by, s, sums)
+    elif s.tap_rows == 6: planes_tile(6, wide, step, by, s, sums)
+    elif s.tap_rows == 7: planes_tile(7, wide, step, by, s, sums)
 
 
-cdef const real *rows_of_dy(const Reduce *w, const Lane *row, int64_t plane, int64_t t, int64_t rows, int64_t *step, real *lines) noexcept nogil:
-    """Rows t.. of a lane, at a distance; copied to `lines` where they are stored otherwise, or where the last vector would reach over the end of the array."""
+cdef void walk_ones(const Tile *s, real *sums) noexcept nogil:
+    planes_taps(True, 1, 1, s, sums)
+
+
+cdef void walk_twos(const Tile *s, real *sums) noexcept nogil:
+    planes_taps(True, 2, 2, s, sums)
+
+
+cdef void walk_rows_by_two(const Tile *s, real *sums) noexcept nogil:
+    planes_taps(True, 2, 1, s, sums)
+
+
+cdef void walk_columns_by_two(const Tile *s, real *sums) noexcept nogil:
+    planes_taps(False, 1, 2, s, sums)
+
+
+cdef void walk_apart(const Tile *s, real *sums) noexcept nogil:
+    planes_taps(False, 2, 2, s, sums)
+
+
+cdef walk_t walker(const Lane *row, const Lane *col) noexcept nogil:
+    """For the steps of rows and columns: both by two, of which taps are neighbours or not, or one of them."""
+    if col.z_step == 1:
+        return walk_ones if row.z_step == 1 else walk_rows_by_two
+    if row.z_step == 1:
+        return walk_columns_by_two
+    return walk_twos if col.tap_step == 1 else walk_apart
+
+
+cdef bint dy_lies(const Reduce *w, int64_t plane) noexcept nogil:
+    """Whether rows of dy are read where they lie: none that the last vector would reach over the end of the array from."""
+    return w.storage == REAL_STORAGE and (w.g.images * w.g.groups - 1 - plane) * w.g.dst_rows * w.g.dst_cols >= VL
+
+
+cdef const real *rows_of_dy(const Reduce *w, const Lane *row, int64_t plane, int64_t planes, int64_t t, int64_t rows, int64_t *step, real *lines) noexcept nogil:
+    """Rows t.. of a lane, at a distance, and of the planes after it; copied to `lines` unless they lie as they are read."""
     cdef const Problem *g = w.g
-    cdef int64_t cols = g.dst_cols, r
-    cdef const char *dy = w.dy + (plane * g.dst_rows + row.out_start + row.out_step * t) * cols * item_size(w.storage)
-    cdef const real *reals = widened(w.storage, dy, row.out_step * cols, rows, cols, lines)
-    fetch(g, w.storage, dy, rows * row.out_step * cols)
+    cdef int64_t cols = g.dst_cols, size = g.dst_rows * cols, r
+    cdef const char *dy = w.dy + (plane * size + (row.out_start + row.out_step * t) * cols) * item_size(w.storage)
     step[0] = row.out_step * cols
-    if w.storage == REAL_STORAGE and (g.images * g.groups - 1 - plane) * g.dst_rows * cols >= VL:
-        return reals
-    if w.storage == REAL_STORAGE:
-        for r in range(rows):
-            copy(reals + r * step[0], cols, lines + r * cols)
+    if dy_lies(w, plane + planes - 1):
+        return <const real *> dy
+    if row.out_step == 1:
+        rows += (planes - 1) * g.dst_rows
+        widen(w.storage, dy, rows * cols, lines)
+    for r in range(rows if row.out_step > 1 else 0):
+        widen(w.storage, dy + r * step[0] * item_size(w.storage), cols, lines + r * cols)
     store(lines + rows * cols, zero())
     step[0] = cols
     return lines
 
 
-cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, real *sums, real *scratch) noexcept nogil:
-    """Adds one lane of rows of a plane, strip by strip."""
+cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t planes, real *sums, real *scratch) noexcept nogil:
+    """Adds one lane of rows of some planes, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t t = 0
+    cdef int64_t t = 0, i
     cdef Tile s
     s.x, s.unit, s.vectors, s.tap_rows, s.tap_cols = r.col.src_start, r.col.tap_step, r.line // VL, r.row.taps, r.col.taps
     s.masks, s.sums_col = w.masks, w.channels * VL
     s.sums_row = g.filter_cols * s.sums_col
     while t < r.row.count:
         s.rows = smaller(r.rows, r.row.count - t)
-        s.v = view(g, w.storage, r, w.x, plane, t, s.rows, w.masks, scratch)
-        s.dy = rows_of_dy(w, &r.row, plane, t, s.rows, &s.dy_row, scratch + w.size)
-        if r.row.z_step == 1:
-            planes_taps(1, &s, sums)
-        else:
-            planes_taps(2, &s, sums)
+        s.v = view(g, w.storage, r, w.x, plane, planes, t, s.rows, w.masks, scratch)
+        s.dy = rows_of_dy(w, &r.row, plane, planes, t, s.rows, &s.dy_row, scratch + w.size)
+        s.x_ahead, s.dy_ahead = s.rows * r.row.z_step * s.v.row, s.rows * s.dy_row
+        for i in range(planes if s.v.low < s.v.high else 0):
+            w.walk(&s, sums + i * VL)
+            s.v.cells += g.src_rows * g.src_cols
+            s.dy += g.dst_rows * g.dst_cols
         t += s.rows
 
 
-cdef void reduce_plane(const Reduce *w, int64_t plane, real *sums, real *scratch) noexcept nogil:
-    """Adds one channel of one image."""
-    cdef int64_t i
+cdef int64_t planes_at_once(const Reduce *w, int64_t plane, int64_t left) noexcept nogil:
+    """How many planes have the same strip from one on, of so many: those that are copied together, or all that lie as they are read."""
+    if w.r.rows < w.r.row.count or w.g.row_lanes > 1:
+        return 1
+    if w.storage != REAL_STORAGE:
+        return smaller(left, run_planes(w.g, &w.r))
+    if not is_safe(w.g, &w.r, plane):
+        return 1
+    while left > 1 and not (is_safe(w.g, &w.r, plane + left - 1) and dy_lies(w, plane + left - 1)):
+        left -= 1
+    return left
+
+
+cdef void reduce_planes(const Reduce *w, int64_t plane, int64_t planes, real *sums, real *scratch) noexcept nogil:
+    """Adds some channels of one image."""
+    cdef int64_t i, c = 0, count
     cdef Reader r
-    reduce_lane(w, &w.r, plane, sums, scratch)
-    for i in range(1, w.g.row_lanes):
-        r = reader(w.g, i)
-        reduce_lane(w, &r, plane, sums, scratch)
+    while c < planes:
+        count = planes_at_once(w, plane + c, planes - c)
+        reduce_lane(w, &w.r, plane + c, count, sums + c * VL, scratch)
+        for i in range(1, w.g.row_lanes):
+            r = reader(w.g, i)
+            reduce_lane(w, &r, plane + c, 1, sums + c * VL, scratch)
+        c += count
 
 
 cdef void add_lanes(const Reduce *w, int64_t channels, const real *sums, real *dw) noexcept nogil:
@@ -206,14 +283,13 @@ cdef void add_lanes(const Reduce *w, int64_t channels, const real *sums, real *d
 cdef void reduce_block(const void *work, int64_t index, void *scratch) noexcept nogil:
     """Some channels, summed over one span."""
     cdef const Reduce *w = <const Reduce *> work
-    cdef int64_t block = index % w.blocks, span = w.dw.wave.first + index // w.blocks, images = w.g.images, step = w.g.filter_group, n, c
+    cdef int64_t block = index % w.blocks, span = w.dw.wave.first + index // w.blocks, images = w.g.images, step = w.g.filter_group, n
     cdef int64_t first = block * w.channels, channels = smaller(w.channels, w.g.groups - first)
     cdef real *sums = <real *> scratch
     cdef real *dw = sums + padded(w.taps * w.channels * VL)
     clear(sums, w.taps * w.channels * VL)
     for n in range(part(images, span, w.dw.spans), part(images, span + 1, w.dw.spans)):
-        for c in range(channels):
-            reduce_plane(w, n * w.g.groups + first + c, sums + c * VL, dw + padded(w.taps * VL))
+        reduce_planes(w, n * w.g.groups + first, channels, sums, dw + padded(w.taps * VL))
     add_lanes(w, channels, sums, dw)
     store_block(&w.dw, span, dw, VL, w.taps, channels, first * step, w.g.filter_x, step)
 

@@ -17,8 +17,8 @@ def runnable(level: str) -> bool:
     return level in available()
 
 
-def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
-    """Return the algorithms that compute `op` on `problem`."""
+def accepting(op: Op, problem: Problem | PoolProblem, halves: bool = False) -> tuple[str, ...]:
+    """Return the algorithms that compute `op` on `problem`, of float32 or of numbers of 16 bits, the preferred one first."""
     if isinstance(problem, PoolProblem):
         return ("pool",)
     rows, cols = (
@@ -28,4 +28,4 @@ def accepting(op: Op, problem: Problem | PoolProblem) -> tuple[str, ...]:
     axes = laid_down(rows, cols)
     shared = sharing(op.result == "input", rows, cols, problem.n)
     asked = op.result, op.kind == "depthwise", *axes, groups, per_group, outputs * groups, problem.layout
-    return algorithms(*asked, sharing=shared)
+    return algorithms(*asked, halves=halves, sharing=shared)

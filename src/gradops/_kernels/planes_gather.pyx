@@ -51,7 +51,7 @@ cdef void plan(Gather *w) noexcept nogil:
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
     w.walk = walker(w.g, &w.r)
     w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
-    w.lines = larger(w.g.col_lanes * largest.rows * largest.line, run_planes(w.g, &w.r) * w.g.dst_rows * w.g.dst_cols)
+    w.lines = larger(largest.rows, run_planes(w.g, &w.r) * w.g.dst_rows) * w.g.dst_cols
 
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
@@ -72,8 +72,7 @@ cdef struct Tile:
     Columns[2] lanes                                    # the one of even results first
     int64_t weight_row
     int64_t tap_rows
-    int64_t rows, pixels                                # of the lanes
-    int64_t some                                        # numbers of a row that are written, where they are no whole vectors, else 0
+    int64_t rows, pixels, cols                          # of the lanes; numbers of a row that are written
     real *out
     int64_t out_row                                     # distance of rows of results
     int64_t ahead, out_ahead                            # how far ahead rows are fetched, in reals
@@ -123,15 +122,15 @@ cdef inline void add_any_lane(int taps, int step, int by, int rows, const real *
 
 
 cdef inline void store_row(int lanes, int64_t some, int64_t ahead, real *out, vec even, vec odd) noexcept nogil:
-    """Writes one vector of results of each lane, or some of its numbers, and fetches what lies ahead."""
+    """Writes one vector of results of each lane, as far as there are so many numbers, and fetches what lies ahead."""
     prefetch_to_write(out + ahead)
     if lanes == 2:
         prefetch_to_write(out + ahead + VL)
-    if lanes == 2 and some:
+    if lanes == 2 and some < 2 * VL:
         store_some_pairs(out, some, even, odd)
     elif lanes == 2:
         store_pair(out, even, odd)
-    elif some:
+    elif some < VL:
         store_some(out, some, even)
     else:
         store(out, even)
@@ -166,7 +165,7 @@ cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int
     cdef bint held = MR > 6 and 0 < taps * (one + two) <= HELD
     cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, i, j, k, lane, p
     cdef int64_t first = s.v.low // step * step, steps = divide_up(s.v.high - first, reads) if s.v.low < s.v.high else 0, vector = 0, cell, t, end, row
-    cdef int64_t some = s.some, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows
+    cdef int64_t some, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows
     cdef int64_t weight_row = s.weight_row
     for lane in range(lanes):
         col[lane] = s.lanes[lane]
@@ -178,6 +177,7 @@ cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int
         held_weights[i] = spread_once(weights + i)
     while True:
         cell = larger(smaller(vector * VL, s.pixels - VL), 0)
+        some = s.cols - lanes * cell
         out, row = s.out + lanes * cell, (first // step if steps else 0) - (window - rows)  # what step 0 completes
         for k in range(lanes * window):
             acc[k] = zero()
@@ -304,22 +304,16 @@ cdef void aim(Tile *s, const Gather *w, const Reader *r, const View *v, const La
         masks += masks_size(&w.r, col)
 
 
-cdef bint fits(const Gather *w) noexcept nogil:
-    """Whether results are computed as far apart as they are in dst: their vectors are whole, or one has all of a row."""
-    return w.r.col.count < VL or w.g.col_lanes * w.r.col.count == w.g.dst_cols
-
-
 cdef bint is_whole(const Gather *w) noexcept nogil:
     """Whether planes are computed at once: they are one strip, for all lanes of rows, which have all rows."""
-    return fits(w) and w.g.covered and w.r.rows == w.r.row.count and w.together == w.g.row_lanes
+    return w.g.covered and w.r.rows == w.r.row.count and w.together == w.g.row_lanes
 
 
 cdef void aim_results(Tile *s, const Gather *w, const Lane *row, char *dst, int64_t t, real *lines) noexcept nogil:
     """At rows t.. of a plane of dst, of one like it in scratch, or at lines of scratch."""
     cdef real *plane = <real *> dst if w.storage == REAL_STORAGE else lines
-    s.some, s.out, s.out_row, s.out_ahead = 0, lines, w.g.col_lanes * w.r.line, 0
-    if fits(w) and (w.storage == REAL_STORAGE or is_whole(w)):
-        s.some = w.g.dst_cols if w.r.col.count < VL else 0
+    s.out, s.out_row, s.out_ahead, s.cols = lines, w.g.dst_cols, 0, w.g.dst_cols
+    if w.storage == REAL_STORAGE or is_whole(w):
         s.out, s.out_row = plane + (row.out_start + t * row.out_step) * w.g.dst_y, row.out_step * w.g.dst_y
         s.out_ahead = s.rows * s.out_row if w.storage == REAL_STORAGE else 0
 
@@ -328,7 +322,7 @@ cdef void store_rows(const Gather *w, const Lane *row, int64_t t, int64_t rows, 
     """Narrows rows of a lane of rows to a plane of dst, from lines."""
     cdef int64_t r
     for r in range(rows):
-        narrow(w.storage, lines + r * w.g.col_lanes * w.r.line, w.g.dst_cols, dst + (row.out_start + (t + r) * row.out_step) * w.g.dst_y * item_size(w.storage))
+        narrow(w.storage, lines + r * w.g.dst_cols, w.g.dst_cols, dst + (row.out_start + (t + r) * row.out_step) * w.g.dst_y * item_size(w.storage))
 
 
 cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t plane, int64_t planes, real *scratch) noexcept nogil:
@@ -338,7 +332,7 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
     cdef char *dst = w.dst + plane * g.dst_rows * g.dst_cols * item_size(w.storage)
     cdef real *lines = scratch + w.size
     cdef int64_t t = 0, rows, i, _
-    cdef bint direct = fits(w) and w.storage == REAL_STORAGE, whole = is_whole(w)
+    cdef bint direct = w.storage == REAL_STORAGE, whole = is_whole(w)
     cdef View v
     cdef Tile[2] tiles
     cdef Tile *s

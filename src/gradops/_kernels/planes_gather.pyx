@@ -143,87 +143,88 @@ cdef inline void shift(int window, int rows, vec *acc) noexcept nogil:
         acc[k] = acc[k - rows] if k >= rows else zero()
 
 
-cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
-    """out[r][q] = sum_(i, j) src[r step + i][q by + j] weights[i, j] for all rows and pixels of each lane, in turns; i < taps. A walk down src, some rows a
-    step, which are added to the sums of all rows of out that have a tap there: for each row of a step, one is completed.
+cdef inline void walk_down(int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s, int64_t cell, const Columns *col, const vec *mask, const real *const *masks, bint held, const vec *held_weights, const real *weights) noexcept nogil:
+    """planes_ukr for the vector of pixels from `cell` on. Some rows a step are added to the sums of all rows of out that have a tap there; for each of them, one
+    is completed. What the loop needs is read before, since for all that compilers know, a tile lies in `out`."""
+    cdef vec[2 * (TAPS + 1)] acc
+    cdef const real *x[2]
+    cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, k, lane, p
+    cdef int64_t first = s.v.low // step * step, steps = divide_up(s.v.high - first, reads) if s.v.low < s.v.high else 0, t = 0, end
+    cdef int64_t some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows
+    cdef int64_t weight_row = s.weight_row, row = (first // step if steps else 0) - (window - rows)     # what step 0 completes
+    cdef real *out = s.out + lanes * cell + row * out_row
+    for k in range(lanes * window):
+        acc[k] = zero()
+    for t in range(smaller(row, all_rows)):
+        store_row(lanes, some, out_ahead, out + (t - row) * out_row, zero(), zero())
+    t = 0
+    while t < steps:                                    # as many as read rows that lie inside, or one that does not
+        end = alike(&s.v, first, reads, t)
+        for p in range(reads):
+            x[p] = row_of(s.v.cells + by * cell, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros)
+        while True:
+            for p in range(reads):
+                x[p] = unknown(x[p])
+                prefetch_now(x[p] + ahead)
+                if by == 2:
+                    prefetch_now(x[p] + ahead + VL)
+            if one:
+                add_lane(taps, one, step, by, rows, x, col[0].x, col[0].unit, mask, held, held_weights, weights, acc)
+            else:
+                add_any_lane(taps, step, by, rows, x, col, weight_row, masks[0], acc)
+            if two:
+                add_lane(taps, two, step, by, rows, x, col[1].x, col[1].unit, mask + one, held, held_weights + taps * one, weights + taps * one, acc + window)
+            elif lanes == 2:
+                add_any_lane(taps, step, by, rows, x, col + 1, weight_row, masks[1], acc + window)
+            for p in range(reads):
+                x[p] += src_row
+            for k in range(window - 1, window - 1 - rows, -1):
+                if 0 <= row < all_rows:
+                    store_row(lanes, some, out_ahead, out, acc[k], acc[(lanes - 1) * window + k])
+                row, out = row + 1, out + out_row
+            for lane in range(lanes):
+                shift(window, rows, acc + lane * window)
+            t += 1
+            if t == end:
+                break
+    while row < all_rows:
+        if row >= 0:
+            store_row(lanes, some, out_ahead, out, acc[window - 1], acc[lanes * window - 1])
+        row, out = row + 1, out + out_row
+        for lane in range(lanes):
+            shift(window, 1, acc + lane * window)
 
-    Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers; what they need is read before, since for all that compilers know, a
-    tile lies in `out`.
+
+cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
+    """out[r][q] = sum_(i, j) src[r step + i][q by + j] weights[i, j] for all rows and pixels of each lane, in turns; i < taps: walks down src, a vector of pixels
+    after the other. Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
 
     *Assumes:* lanes, taps, one, two, step, by and rows are compile-time constants of the caller; one and two are the taps in a row of each lane, which are
     neighbours if by two, or 0 for any; rows is 1 if step is 2.
     """
-    cdef vec[2 * (TAPS + 1)] acc
     cdef vec[HELD] held_weights
     cdef vec[2 * TAPS] mask
     cdef real[MOST_WEIGHTS] weights
     cdef Columns[2] col
     cdef const real *square = unknown(weights) if rows > 1 else weights     # two rows a step read them from memory, and need the registers
-    cdef const real *x[2]
     cdef const real *masks[2]
-    cdef real *out
     cdef bint held = MR > 6 and 0 < taps * (one + two) <= HELD
-    cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, i, j, k, lane, p
-    cdef int64_t first = s.v.low // step * step, steps = divide_up(s.v.high - first, reads) if s.v.low < s.v.high else 0, vector = 0, cell, t, end, row
-    cdef int64_t some, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows
-    cdef int64_t weight_row = s.weight_row
+    cdef int64_t vector = 0
+    cdef int i, j, lane
     for lane in range(lanes):
         col[lane] = s.lanes[lane]
     for j in range(one + two):
         lane = j >= one
         for i in range(taps):
-            weights[j * taps + i] = col[lane].weights[i * weight_row + (j - one if lane else j) * col[lane].weight_step]
+            weights[j * taps + i] = col[lane].weights[i * s.weight_row + (j - one if lane else j) * col[lane].weight_step]
     for i in range(taps * (one + two) if held else 0):
         held_weights[i] = spread_once(weights + i)
     while True:
-        cell = larger(smaller(vector * VL, s.pixels - VL), 0)
-        some = s.cols - lanes * cell
-        out, row = s.out + lanes * cell, (first // step if steps else 0) - (window - rows)  # what step 0 completes
-        for k in range(lanes * window):
-            acc[k] = zero()
         for lane in range(lanes):
             masks[lane] = col[lane].masks + vector * col[lane].taps * VL
         for j in range(one + two):
             mask[j] = load(masks[0] + j * VL if j < one else masks[1] + (j - one) * VL)
-        for t in range(smaller(row, all_rows)):
-            store_row(lanes, some, out_ahead, out + t * out_row, zero(), zero())
-        out += row * out_row
-        t = 0
-        while t < steps:                                # as many as read rows that lie inside, or one that does not
-            end = alike(&s.v, first, reads, t)
-            for p in range(reads):
-                x[p] = row_of(s.v.cells + by * cell, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros)
-            while True:
-                for p in range(reads):
-                    x[p] = unknown(x[p])
-                    prefetch_now(x[p] + ahead)
-                    if by == 2:
-                        prefetch_now(x[p] + ahead + VL)
-                if one:
-                    add_lane(taps, one, step, by, rows, x, col[0].x, col[0].unit, mask, held, held_weights, square, acc)
-                else:
-                    add_any_lane(taps, step, by, rows, x, col, weight_row, masks[0], acc)
-                if two:
-                    add_lane(taps, two, step, by, rows, x, col[1].x, col[1].unit, mask + one, held, held_weights + taps * one, square + taps * one, acc + window)
-                elif lanes == 2:
-                    add_any_lane(taps, step, by, rows, x, col + 1, weight_row, masks[1], acc + window)
-                for p in range(reads):
-                    x[p] += src_row
-                for k in range(window - 1, window - 1 - rows, -1):
-                    if 0 <= row < all_rows:
-                        store_row(lanes, some, out_ahead, out, acc[k], acc[(lanes - 1) * window + k])
-                    row, out = row + 1, out + out_row
-                for lane in range(lanes):
-                    shift(window, rows, acc + lane * window)
-                t += 1
-                if t == end:
-                    break
-        while row < all_rows:
-            if row >= 0:
-                store_row(lanes, some, out_ahead, out, acc[window - 1], acc[lanes * window - 1])
-            row, out = row + 1, out + out_row
-            for lane in range(lanes):
-                shift(window, 1, acc + lane * window)
+        walk_down(lanes, taps, one, two, step, by, rows, s, larger(smaller(vector * VL, s.pixels - VL), 0), col, mask, masks, held, held_weights, square)
         vector += 1
         if vector * VL >= s.pixels:
             break
@@ -312,10 +313,10 @@ cdef bint is_whole(const Gather *w) noexcept nogil:
 cdef void aim_results(Tile *s, const Gather *w, const Lane *row, char *dst, int64_t t, real *lines) noexcept nogil:
     """At rows t.. of a plane of dst, of one like it in scratch, or at lines of scratch."""
     cdef real *plane = <real *> dst if w.storage == REAL_STORAGE else lines
-    s.out, s.out_row, s.out_ahead, s.cols = lines, w.g.dst_cols, 0, w.g.dst_cols
+    s.out, s.out_row, s.cols = lines, w.g.dst_cols, w.g.dst_cols
     if w.storage == REAL_STORAGE or is_whole(w):
         s.out, s.out_row = plane + (row.out_start + t * row.out_step) * w.g.dst_y, row.out_step * w.g.dst_y
-        s.out_ahead = s.rows * s.out_row if w.storage == REAL_STORAGE else 0
+    s.out_ahead = s.rows * s.out_row if w.storage == REAL_STORAGE else 0
 
 
 cdef void store_rows(const Gather *w, const Lane *row, int64_t t, int64_t rows, const real *lines, char *dst) noexcept nogil:

@@ -230,7 +230,9 @@ cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t p
         s.rows = smaller(r.rows, r.row.count - t)
         s.v = view(g, w.storage, r, w.x, plane, planes, t, s.rows, w.masks, scratch)
         s.dy = rows_of_dy(w, &r.row, plane, planes, t, s.rows, &s.dy_row, scratch + w.size)
-        s.x_ahead, s.dy_ahead = s.rows * r.row.z_step * s.v.row, s.rows * s.dy_row
+        s.x_ahead = s.dy_ahead = 0
+        if w.storage == REAL_STORAGE:
+            s.x_ahead, s.dy_ahead = s.rows * r.row.z_step * s.v.row, s.rows * s.dy_row
         for i in range(planes if s.v.low < s.v.high else 0):
             w.walk(&s, sums + i * VL)
             s.v.cells += g.src_rows * g.src_cols

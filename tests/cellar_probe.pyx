@@ -11,6 +11,7 @@ cimport _inplace
 cimport _lines
 cimport _partials
 cimport _patches
+cimport _planes
 cimport _problem
 cimport _ring
 cimport _scratch
@@ -101,6 +102,30 @@ def narrow_in_turns(int storage, even, odd, int64_t n, dst):
 
 def copy(src, int64_t n, dst):
     _storage.copy(reals_of(src), n, reals_of(dst))
+
+
+def store_some(v, int64_t n, dst):
+    _storage.store_some(reals_of(dst), n, load(reals_of(v)))
+
+
+def store_some_pairs(even, odd, int64_t n, dst):
+    _storage.store_some_pairs(reals_of(dst), n, load(reals_of(even)), load(reals_of(odd)))
+
+
+def part_lanes(src, even, odd):
+    cdef vec low = load(reals_of(src)), high = load(reals_of(src) + _storage.VL)
+    store(reals_of(even), _storage.even_lanes(low, high))
+    store(reals_of(odd), _storage.odd_lanes(low, high))
+
+
+def spread_once(number, dst):
+    store(reals_of(dst), _storage.spread_once(reals_of(number)))
+
+
+def alike(int64_t low, int64_t high, int64_t first, int64_t reads, int64_t t):
+    cdef _planes.View v
+    v.low, v.high = low, high
+    return _planes.alike(&v, first, reads, t)
 
 
 def copy_even(src, int64_t n, dst):

@@ -296,6 +296,42 @@ def test_two_lanes_of_columns_are_narrowed_in_turns(probe, storage):
 
 
 @every_real
+def test_some_numbers_of_vectors_are_stored_and_nothing_beyond(probe, storage):
+    lanes, dtype = probe.SIZES["VL"], real_of(storage)
+    even, odd = integers((2, lanes), dtype)
+    for n in range(1, lanes + 1):
+        with only(np.arange(n), even[:n], dtype, n) as dst:
+            probe.store_some(even, n, dst)
+    for n in range(1, 2 * lanes + 1):
+        with only(np.arange(n), np.stack([even, odd], 1).ravel()[:n], dtype, n) as dst:
+            probe.store_some_pairs(even, odd, n, dst)
+
+
+@every_real
+def test_two_vectors_are_parted_and_a_number_is_spread(probe, storage):
+    lanes, dtype = probe.SIZES["VL"], real_of(storage)
+    every = integers((2 * lanes,), dtype)
+    even, odd, spread = np.zeros((3, lanes), dtype)
+    probe.part_lanes(every, even, odd)
+    assert np.array_equal(even, every[::2]) and np.array_equal(odd, every[1::2])
+    for number in np.array([[-0.0], [np.inf], [3]], dtype):
+        probe.spread_once(number, spread)
+        assert np.array_equal(spread.view(np.uint8), np.repeat(number, lanes).view(np.uint8))
+
+
+@every_real
+def test_a_walk_stops_where_rows_begin_or_cease_to_lie_inside(probe, storage):
+    for low, high, reads in product(range(4), range(1, 9), (1, 2)):
+        first = low // 2 * 2 if reads == 2 else low
+        steps = -(-(high - first) // reads) if low < high else 0
+        inside = [all(low <= first + t * reads + p < high for p in range(reads)) for t in range(steps)]
+        for t in range(steps):
+            end = probe.alike(low, high, first, reads, t)
+            assert t < end <= steps and len(set(inside[t:end])) == 1
+            assert not inside[t] or end == steps or not inside[end]
+
+
+@every_real
 @pytest.mark.parametrize("size", [2, 4, 8, 16])
 def test_taps_of_groups_are_parted_by_the_distance_of_lanes_and_joined_again(probe, storage, size):
     lanes, ld, dtype = probe.SIZES["VL"], probe.SIZES["VL"] + 3, real_of(storage)

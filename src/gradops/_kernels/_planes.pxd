@@ -21,6 +21,7 @@ cdef struct Reader:                                     # how planes are read fo
     int64_t line                                        # pixels of a lane of columns, in whole vectors
     int64_t before, after                               # reals that vectors may reach over the ends of a plane
     int64_t rows, height                                # of dst lanes in a strip, at most; of src that these read
+    int64_t planes                                      # that are copied at once, at most: several if they are one strip each
     int64_t masks                                       # reals of the masks; a row of zeros with its margins follows them
 
 
@@ -54,7 +55,9 @@ cdef inline Reader reader(const Problem *g, int64_t first) noexcept nogil:
     w.before = padded(larger(-w.col.src_start, 0) + 1)
     w.after = padded(larger(w.col.src_start, 0) + w.col.z_step * w.line + (w.col.taps - 1) * w.col.tap_step + 1)
     w.rows = smaller(larger(STRIP // (g.src_cols * w.row.z_step * <int64_t> sizeof(real)), ROWS), w.row.count)
-    w.height = w.row.z_step * (w.rows - 1) + w.row.taps
+    w.height, w.planes = w.row.z_step * (w.rows - 1) + w.row.taps, 1
+    if w.rows == w.row.count and w.row.src_unit == 1:
+        w.planes = larger(STRIP // (larger(g.src_rows * g.src_cols, g.dst_rows * g.dst_cols) * <int64_t> sizeof(real)), 1)
     w.masks = 0
     for i in range(g.col_lanes):
         w.masks += masks_size(&w, col_lanes(g) + i)
@@ -67,20 +70,18 @@ cdef inline Reader largest_reader(const Problem *g) noexcept nogil:
     cdef int64_t i
     for i in range(1, g.row_lanes // lanes_together(g)):
         other = reader(g, i)
-        w.rows, w.height = larger(w.rows, other.rows), larger(w.height, other.height)
+        w.rows, w.height, w.planes = larger(w.rows, other.rows), larger(w.height, other.height), larger(w.planes, other.planes)
     return w
 
 
-cdef inline int64_t run_planes(const Problem *g, const Reader *w) noexcept nogil:
-    """How many planes are copied at once, at most, and read one after the other: those that are one strip each."""
-    if w.rows < w.row.count or w.row.src_unit > 1:
-        return 1
-    return larger(STRIP // (larger(g.src_rows * g.src_cols, g.dst_rows * g.dst_cols) * <int64_t> sizeof(real)), 1)
+cdef inline int64_t copied_rows(const Reader *w, int64_t strip, int64_t plane) noexcept nogil:
+    """Rows that are copied at once, at most: of a strip, or of several planes, which have so many rows."""
+    return larger(strip, w.planes * plane if w.planes > 1 else 0)
 
 
 cdef inline int64_t view_size(const Problem *g, const Reader *w) noexcept nogil:
     """Reals of scratch for a view: a run with its margins."""
-    return w.before + padded(larger(w.height, run_planes(g, w) * g.src_rows) * g.src_cols) + w.after
+    return w.before + padded(copied_rows(w, w.height, g.src_rows) * g.src_cols) + w.after
 
 
 cdef inline int64_t shared_size(const Problem *g, const Reader *w) noexcept nogil:
@@ -88,9 +89,9 @@ cdef inline int64_t shared_size(const Problem *g, const Reader *w) noexcept nogi
     return w.masks + w.before + padded(g.src_cols) + w.after
 
 
-cdef inline int64_t first_cell(const Reader *w, int64_t v) noexcept nogil:
-    """Of a vector of all lanes; the last one of several begins early enough to be full in the longest."""
-    return larger(smaller(v * VL, w.col.count - VL), 0)
+cdef inline int64_t first_cell(int64_t pixels, int64_t v) noexcept nogil:
+    """Of a vector of all lanes, the longest of which has so many pixels; the last one of several begins early enough to be full there."""
+    return larger(smaller(v * VL, pixels - VL), 0)
 
 
 cdef inline void share(const Problem *g, const Reader *w, bint whole, int64_t size, real *masks) noexcept nogil:
@@ -102,7 +103,7 @@ cdef inline void share(const Problem *g, const Reader *w, bint whole, int64_t si
         col = col_lanes(g) + i
         z = col.z_step
         for v in range(divide_up(w.col.count, VL)):
-            cell = v * VL if whole else first_cell(w, v)
+            cell = v * VL if whole else first_cell(w.col.count, v)
             for j in range(col.taps):
                 x = col.src_start + z * cell + j * col.tap_step
                 lane_mask(divide_up(-x, z) if x < 0 else 0, smaller(divide_up(g.src_cols - x, z) if x < g.src_cols else 0, col.count - cell if whole else VL), masks)
@@ -114,6 +115,17 @@ cdef inline bint is_safe(const Problem *g, const Reader *w, int64_t plane) noexc
     """Whether vectors that reach over the ends of a plane stay inside the array."""
     cdef int64_t size = g.src_rows * g.src_cols
     return plane * size >= w.before and (g.images * g.groups - 1 - plane) * size >= w.after
+
+
+cdef inline int64_t planes_together(const Problem *g, int storage, const Reader *w, int64_t plane, int64_t count) noexcept nogil:
+    """How many of so many planes, all of them one strip, are read in the same way from one on: copied together, or where they lie."""
+    if storage != REAL_STORAGE:
+        return smaller(count, w.planes)
+    if not is_safe(g, w, plane):
+        return 1
+    while not is_safe(g, w, plane + count - 1):
+        count -= 1
+    return count
 
 
 cdef inline View view(const Problem *g, int storage, const Reader *w, const char *src, int64_t plane, int64_t planes, int64_t t, int64_t rows, const real *masks, real *scratch) noexcept nogil:
@@ -129,7 +141,7 @@ cdef inline View view(const Problem *g, int storage, const Reader *w, const char
         s.cells = <const real *> at + y * g.src_cols
         return s
     s.row = g.src_cols
-    if run_planes(g, w) > 1:
+    if w.planes > 1:
         widen(storage, at, planes * size, run)
         s.cells = run + y * g.src_cols
         return s

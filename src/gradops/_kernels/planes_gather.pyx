@@ -10,7 +10,7 @@ z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one l
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport TAPS, Reader, View, alike, is_safe, lanes_together, largest_reader, load_columns, masks_size, reader, row_of, run_planes, share, shared_size, view, view_size
+from _planes cimport TAPS, Reader, View, alike, first_cell, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_now, prefetch_to_write, spread_once, store, store_pair, store_some, store_some_pairs, unknown, widen_block, zero
@@ -37,7 +37,7 @@ cdef struct Gather:
     char *dst
     Reader r                                            # of the first lanes of rows that are read together
     int64_t together                                    # how many
-    int64_t size, lines                                 # reals of scratch for what is read, and for results
+    int64_t size, lines                                 # reals of scratch for what is read, and for results of 16 bits
     int64_t taps                                        # of the filter
     real *weights                                       # [channel][tap]
     int64_t shared                                      # reals of masks and zeros
@@ -51,7 +51,7 @@ cdef void plan(Gather *w) noexcept nogil:
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
     w.walk = walker(w.g, &w.r)
     w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
-    w.lines = larger(largest.rows, run_planes(w.g, &w.r) * w.g.dst_rows) * w.g.dst_cols
+    w.lines = larger(largest.rows, w.r.planes * w.g.dst_rows if is_whole(w) else 0) * w.g.dst_cols if w.storage != REAL_STORAGE else 0
 
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
@@ -83,12 +83,14 @@ cdef inline void add_taps(int taps, int step, int rows, const vec *v, bint held,
     cdef vec weight
     cdef int i, k, p
     for i in range(taps):
-        if rows > 1:
+        if held:
+            weight = held_weights[i]
+        elif rows > 1:
             weight = spread_once(weights + i * weight_row)
         for p in range(step * rows):
             if (i - p) % step == 0:
                 k = (i - p) // step if step > 1 else rows - 1 - p + i
-                acc[k] = acc[k] + weight * v[p] if rows > 1 else acc[k] + held_weights[i] * v[p] if held else multiply_add(weights[i * weight_row], v[p], acc[k])
+                acc[k] = acc[k] + weight * v[p] if held or rows > 1 else multiply_add(weights[i * weight_row], v[p], acc[k])
 
 
 cdef inline void add_lane(int taps, int cols, int step, int by, int rows, const real *const *x, int64_t start, int64_t unit, const vec *mask, bint held, const vec *held_weights, const real *weights, vec *acc) noexcept nogil:
@@ -224,7 +226,7 @@ cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int
             masks[lane] = col[lane].masks + vector * col[lane].taps * VL
         for j in range(one + two):
             mask[j] = load(masks[0] + j * VL if j < one else masks[1] + (j - one) * VL)
-        walk_down(lanes, taps, one, two, step, by, rows, s, larger(smaller(vector * VL, s.pixels - VL), 0), col, mask, masks, held, held_weights, square)
+        walk_down(lanes, taps, one, two, step, by, rows, s, first_cell(s.pixels, vector), col, mask, masks, held, held_weights, square)
         vector += 1
         if vector * VL >= s.pixels:
             break
@@ -368,17 +370,8 @@ cdef inline void advance(Tile *s, const Gather *w) noexcept nogil:
 
 
 cdef int64_t planes_at_once(const Gather *w, int64_t plane, int64_t end) noexcept nogil:
-    """How many planes have the same tiles from one on: of one image, and copied together, or read where they lie."""
-    cdef int64_t count = smaller(end - plane, w.g.groups - plane % w.g.groups)
-    if not is_whole(w):
-        return 1
-    if w.storage != REAL_STORAGE:
-        return smaller(count, run_planes(w.g, &w.r))
-    if not is_safe(w.g, &w.r, plane):
-        return 1
-    while not is_safe(w.g, &w.r, plane + count - 1):
-        count -= 1
-    return count
+    """How many planes have the same tiles from one on: of one image."""
+    return planes_together(w.g, w.storage, &w.r, plane, smaller(end - plane, w.g.groups - plane % w.g.groups)) if is_whole(w) else 1
 
 
 cdef void gather_planes(const void *work, int64_t index, void *slab) noexcept nogil:

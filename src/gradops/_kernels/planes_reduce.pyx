@@ -12,8 +12,8 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _planes cimport TAPS, Reader, View, alike, is_safe, largest_reader, load_columns, reader, row_of, run_planes, share, shared_size, view, view_size
-from _problem cimport Lane, Problem, divide_up, larger, smaller, part, useful_threads
+from _planes cimport TAPS, Reader, View, alike, copied_rows, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
+from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, item_size, keep, load, prefetch_now, store, transpose, unknown, widen, zero
 
@@ -50,7 +50,7 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef Reader largest = largest_reader(g)
     w.r, w.taps = reader(g, 0), g.filter_rows * g.filter_cols
     w.walk = walker(&w.r.row, &w.r.col)
-    w.size, w.lines, w.shared = view_size(g, &largest), padded(larger(largest.rows, run_planes(g, &w.r) * g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
+    w.size, w.lines, w.shared = view_size(g, &largest), padded(copied_rows(&largest, largest.rows, g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, BLOCKS), VL)
     w.blocks = divide_up(g.groups, w.channels)
     w.dw.size = w.taps * g.groups
@@ -241,14 +241,11 @@ cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t p
 
 
 cdef int64_t planes_at_once(const Reduce *w, int64_t plane, int64_t left) noexcept nogil:
-    """How many planes have the same strip from one on, of so many: those that are copied together, or all that lie as they are read."""
+    """How many of so many planes have the same strip from one on."""
     if w.r.rows < w.r.row.count or w.g.row_lanes > 1:
         return 1
-    if w.storage != REAL_STORAGE:
-        return smaller(left, run_planes(w.g, &w.r))
-    if not is_safe(w.g, &w.r, plane):
-        return 1
-    while left > 1 and not (is_safe(w.g, &w.r, plane + left - 1) and dy_lies(w, plane + left - 1)):
+    left = planes_together(w.g, w.storage, &w.r, plane, left)
+    while w.storage == REAL_STORAGE and left > 1 and not dy_lies(w, plane + left - 1):
         left -= 1
     return left
 

@@ -70,9 +70,8 @@ static inline void prefetch_now(const void *p) { __builtin_prefetch(p, 0, 3); }
 static inline void prefetch_soon(const void *p) { __builtin_prefetch(p, 0, 2); }
 static inline void prefetch_to_write(const void *p) { __builtin_prefetch(p, 1, 3); }
 
-/* load for a vector with several uses: in a register, where the compiler would rather read memory for each use. */
-static inline vec load_once(const real *p) {
-    vec v = load(p);
+/* v, in a register, where the compiler would rather read memory for each use. */
+static inline vec in_register(vec v) {
 #if defined(__x86_64__)
     __asm__("" : "+v"(v));
 #elif defined(__aarch64__)
@@ -81,16 +80,9 @@ static inline vec load_once(const real *p) {
     return v;
 }
 
-/* The number at p in all lanes, in a register as well. */
-static inline vec spread_once(const real *p) {
-    vec v = *p - (vec){0};
-#if defined(__x86_64__)
-    __asm__("" : "+v"(v));
-#elif defined(__aarch64__)
-    __asm__("" : "+w"(v));
-#endif
-    return v;
-}
+/* For vectors with several uses: load, and the number at p in all lanes. */
+static inline vec load_once(const real *p) { return in_register(load(p)); }
+static inline vec spread_once(const real *p) { return in_register(*p - (vec){0}); }
 
 /* A mask holds all bits of a number where low <= l < high, and none elsewhere; `keep` v there, and zero elsewhere. */
 static inline void lane_mask(int64_t low, int64_t high, real *mask) {

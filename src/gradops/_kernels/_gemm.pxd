@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, store, store_narrowed, zero, prefetch_now, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, LINE, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, store, store_narrowed, zero, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
@@ -24,22 +24,33 @@ cdef enum Fetch:                                        # what a product fetches
 cdef struct Stream:                                     # memory that is needed next: tile t's step k fetches the line at at + t tile + k step (bytes)
     const char *at
     int64_t tile, step
-    int64_t tiles                                       # beyond, the last is fetched again
-    int64_t far                                         # of pairs: the tiles after these fetch what lies so many bytes beyond, unless it is 0
+    int64_t tiles                                       # after so many, another round begins `far` bytes further on;
+    int64_t rounds, far                                 # beyond all of them, the last one is fetched again
 
 
 cdef inline Stream stream(const void *at, int64_t tile, int64_t step, int64_t tiles) noexcept nogil:
     cdef Stream s
-    s.at, s.tile, s.step, s.tiles, s.far = <const char *> at, tile, step, tiles, 0
+    s.at, s.tile, s.step, s.tiles, s.rounds, s.far = <const char *> at, tile, step, tiles, 1, 0
     return s
+
+
+cdef inline Stream rows_stream(const char *at, int64_t width, int64_t row, int64_t rows, int64_t steps) noexcept nogil:
+    """So many bytes of each of some rows, a distance of `row` bytes apart, by tiles of so many steps: column by column of cache lines, of as many rows a round."""
+    cdef Stream s = stream(at, LINE, row, divide_up(width, LINE))
+    s.rounds = divide_up(rows, steps)
+    s.far = divide_up(larger(rows - steps, 0), larger(s.rounds - 1, 1)) * row
+    return s
+
+
+cdef inline int64_t fetching_tiles(const Stream *s) noexcept nogil:
+    """How many tiles have something to fetch."""
+    return s.tiles * s.rounds if s.step else 0
 
 
 cdef inline const char *begin_of(const Stream *s, int64_t t) noexcept nogil:
     """What tile t fetches first."""
-    cdef int64_t far = 0
-    if PAIR > 1 and s.far and t >= s.tiles:
-        t, far = t - s.tiles, s.far
-    return s.at + smaller(t, s.tiles - 1) * s.tile + far
+    t = smaller(t, s.tiles * s.rounds - 1)
+    return s.at + t % s.tiles * s.tile + t // s.tiles * s.far
 
 
 cdef struct Taps:                                       # where a lies, if it does not lie in one piece
@@ -188,9 +199,8 @@ cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint
     """
     cdef int64_t tiles = (m + MR - 1) // MR, panels = (n + NR - 1) // NR, row = 1 if by_column else p.lda, j, t, i, r, left
     cdef int64_t fewer = m // larger(tiles, 1), more = m - tiles * fewer    # rows of a tile; so many have one more
-    cdef int64_t later = larger(smaller(one.tiles * PAIR, tiles * panels - two.tiles * PAIR), 0) if follows else 0
-    cdef int64_t all_tiles = tiles * panels, fetched = 0, due = 0
-    cdef int64_t some = smaller(larger(one.tiles * PAIR if one.step else 0, later + two.tiles * PAIR if two.step else 0), all_tiles)
+    cdef int64_t all_tiles = tiles * panels, ones = fetching_tiles(&one), twos = fetching_tiles(&two), fetched = 0, due = 0
+    cdef int64_t later = larger(smaller(ones, all_tiles - twos), 0) if follows else 0, some = smaller(larger(ones, later + twos), all_tiles)
     cdef int rows
     p.one, p.two = one.step, two.step
     if p.depth == 0:

@@ -12,7 +12,7 @@ pixels: where channels come first and make no band, or patches are packed for fe
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
-from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, begin_of, operands, stream, gemm_block, gemm_tile, tile_t
+from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, begin_of, fetching_tiles, operands, rows_stream, stream, gemm_block, gemm_tile, tile_t
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
@@ -380,7 +380,7 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int6
     channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4)."""
     cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), done = 0, j, t, i, end, r
     cdef Operands product = operands(divide_up(kc, PAIR), NULL, LD, LDP, LDP, k > 0)
-    cdef Stream read = next_pixels(w, p, b, k * KC)
+    cdef Stream read = next_pixels(w, p, b, k * KC, kc)
     cdef Pixel at = pixel(p, b.first)
     cdef char *dst = dst_pixel(w, p, b, &at)
     cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p)
@@ -391,21 +391,18 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int6
             i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
             for r in range(i, end if last else i):
                 fetch_lines(dst + r * row + j * NR * size, NR * size, True)
-            tile = fetching_tile if read.step and done < read.tiles * PAIR else packed_tile
+            tile = fetching_tile if done < fetching_tiles(&read) else packed_tile
             tile(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, b.c + i * LDP + j * NR, begin_of(&read, done), <const char *> b.c)
             done += 1
 
 
-cdef Stream next_pixels(const Gather *w, const Patches *p, const Block *b, int64_t slot) noexcept nogil:
-    """Those of planes after a block's, for the slots from `slot` on."""
+cdef Stream next_pixels(const Gather *w, const Patches *p, const Block *b, int64_t slot, int64_t slots) noexcept nogil:
+    """Those of planes after a block's, for some slots from `slot` on."""
     cdef const Problem *g = w.g
     cdef int64_t size = item_size(w.storage), next = b.first + b.count, plane = g.src_c, count = smaller(smaller(b.count, b.end - next), plane - next % plane)
-    cdef Stream following
     if not src_in_planes(p) or next >= b.end:
         return stream(b.c, 0, 0, 1)
-    following = stream(p.src + (next // plane * g.src_n + slot * plane + next % plane) * size, LINE, plane * size * PAIR, divide_up(count * size, LINE) + 1)
-    following.far = plane * size
-    return following
+    return rows_stream(p.src + (next // plane * g.src_n + slot * plane + next % plane) * size, count * size + LINE, plane * size, slots, divide_up(slots, PAIR))
 
 
 cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:

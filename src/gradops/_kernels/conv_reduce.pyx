@@ -13,7 +13,7 @@ filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
-from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, stream, gemm_block, gemm_tile
+from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, rows_stream, stream, gemm_block, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
@@ -276,12 +276,9 @@ cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const Rows *a, cons
 
 cdef Stream next_rows(const Rows *rows, int64_t width, int64_t depth, bint more, const real *c) noexcept nogil:
     """The rows after an operand's, `width` bytes each, column by column of cache lines, if they lie in rows and are needed next."""
-    cdef Stream following
     if rows.lies == NULL or not more:
         return stream(c, 0, 0, 1)
-    following = stream(rows.lies + depth * rows.row, LINE, rows.row * PAIR, divide_up(width, LINE))
-    following.far = rows.row
-    return following
+    return rows_stream(rows.lies + depth * rows.row, width, rows.row, depth, divide_up(depth, PAIR))
 
 
 cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, real *c, bint accumulate, bint more) noexcept nogil:

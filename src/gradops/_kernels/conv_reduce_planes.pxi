@@ -1,6 +1,6 @@
 """Part of `conv_reduce`: channels first. The operand with more columns has a row of pixels for each of them, and the other is turned."""
 from libc.stdint cimport int64_t
-from _gemm cimport Operands, Stream, operands, stream
+from _gemm cimport Operands, Stream, operands, rows_stream, stream
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, has_pairs, pixel, pack_pixel_pairs, pack_slots, src_in_planes
 from _problem cimport divide_up, smaller, larger
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_rows, place_halves, prefetch_soon
@@ -156,18 +156,15 @@ cdef void copy_dy(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
 
 cdef Stream next_plane_rows(const Reduce *w, const Rows *now, const Rows *next, int64_t columns, int64_t depth, bint more, const real *c) noexcept nogil:
     """The pixels that an operand's planes have next. Few planes are fetched at once, since a tile has as many steps as pixels."""
-    cdef int64_t lines = divide_up(depth * item_size(w.storage), LINE), i, j
-    cdef Stream following
+    cdef int64_t width = depth * item_size(w.storage), i, j
     if now.lies == NULL or not more:
         return stream(c, 0, 0, 1)
     if 4 * columns >= 3 * depth:
-        following = stream(next.lies, LINE, next.row * PAIR, lines)
-        following.far = next.row
-        return following
+        return rows_stream(next.lies, width, next.row, columns, divide_up(depth, PAIR))
     if depth > DEPTH:                                   # CPUs fetch long rows by themselves
         return stream(c, 0, 0, 1)
     for i in range(columns):
-        for j in range(lines):
+        for j in range(divide_up(width, LINE)):
             prefetch_soon(next.lies + i * next.row + j * LINE)
     return stream(c, 0, 0, 1)
 
@@ -177,6 +174,8 @@ cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int
     cdef Rows x = patch_planes(w, p, first, slot), dy = dy_planes(w, p, b, first), next_x, next_dy
     cdef Rows *tall = &dy if w.turned else &x
     cdef Rows *flat = &x if w.turned else &dy
+    cdef Rows *next_tall = &next_dy if w.turned else &next_x
+    cdef Rows *next_flat = &next_x if w.turned else &next_dy
     cdef int64_t rows = b.channels if w.turned else slots, columns = slots if w.turned else b.channels
     cdef Operands product
     rows_by_channel(w, p, b, first, depth, slot, slots, tall)
@@ -184,4 +183,4 @@ cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int
     next_x, next_dy = patch_planes(w, p, first + depth, slot), dy_planes(w, p, b, first + depth)
     product = operands(divide_up(depth, PAIR), NULL, tall.ld, NR, LD, accumulate)
     multiply(False, rows, columns, &product, tall.at, flat.at, flat.panel, c,
-             next_plane_rows(w, &x, &next_x, slots, depth, more, c), next_plane_rows(w, &dy, &next_dy, b.channels, depth, more, c))
+             next_plane_rows(w, tall, next_tall, rows, depth, more, c), next_plane_rows(w, flat, next_flat, columns, depth, more, c))

@@ -122,6 +122,13 @@ def spread_once(number, dst):
     store(reals_of(dst), _storage.spread_once(reals_of(number)))
 
 
+def twins(one, other, dst):
+    """Of vectors in memory, of their first numbers, and the upper halves of both."""
+    store(reals_of(dst), _storage.load_twins(reals_of(one), reals_of(other)))
+    store(reals_of(dst) + _storage.VL, _storage.spread_twins(reals_of(one), reals_of(other)))
+    store(reals_of(dst) + 2 * _storage.VL, _storage.twin_lanes(_storage.upper_half(load(reals_of(one))), _storage.upper_half(load(reals_of(other)))))
+
+
 def alike(int64_t low, int64_t high, int64_t first, int64_t reads, int64_t t):
     cdef _planes.View v
     v.low, v.high = low, high

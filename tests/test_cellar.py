@@ -320,6 +320,18 @@ def test_two_vectors_are_parted_and_a_number_is_spread(probe, storage):
 
 
 @every_real
+def test_twins_are_halves_of_two_vectors(probe, storage):
+    lanes, dtype = probe.SIZES["VL"], real_of(storage)
+    half = lanes // 2
+    one, other = integers((2, lanes), dtype)
+    loaded, spread, upper = twins = np.zeros((3, lanes), dtype)
+    probe.twins(one, other, twins)
+    assert np.array_equal(loaded, [*one[:half], *other[:half]])
+    assert np.array_equal(spread, np.repeat([one[0], other[0]], half))
+    assert np.array_equal(upper, [*one[half:], *other[half:]])
+
+
+@every_real
 def test_a_walk_stops_where_rows_begin_or_cease_to_lie_inside(probe, storage):
     for low, high, reads in product(range(4), range(1, 9), (1, 2)):
         first = low // 2 * 2 if reads == 2 else low

@@ -1,5 +1,7 @@
 """The depthwise kernels that pack no ring of rows: on every shape that they accept they compute what the definition says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -19,6 +21,8 @@ from gradops._algorithms import (
     MOST_PLANE_ROWS,
     MOST_ROWS,
     MOST_STEP,
+    TWIN_PIXELS,
+    TWIN_TAPS,
     WIDEST_VECTOR,
 )
 from gradops.testing import (
@@ -90,6 +94,14 @@ PLANES = [
         n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"
     ),  # rows below a vector, blocks of channels
     Problem(n=3, h=7, w=6, c=4, m=1, r=5, s=5, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=3, h=9, w=8, c=5, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # twins, and one without
+    Problem(n=2, h=5, w=6, c=37, m=1, r=3, s=3, padding=(3, 0, 0, 2), layout="NCHW"),  # a row without a tap
+    Problem(n=3, h=13, w=14, c=7, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=16, w=15, c=6, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=14, w=12, c=5, m=1, r=3, s=3, strides=(2, 2), dilations=(1, 3), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=9, w=8, c=5, m=1, r=3, s=3, dilations=(1, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=2, w=7, c=8, m=1, r=3, s=3, strides=(2, 1), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=3, w=4, c=40, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),
     Problem(n=2, h=14, w=15, c=2, m=1, r=4, s=7, strides=(2, 1), padding=(3, 1, 0, 5), layout="NCHW"),
     Problem(
         n=5, h=3, w=1, c=3, m=1, r=2, s=1, padding="SAME", layout="NCHW"
@@ -211,6 +223,27 @@ def test_small_planes_are_turned_where_rows_are_short(op, halves, least):
     for stride in 1, 2:
         assert first(stride * least[stride], stride) == "planes"
         assert first(stride * (least[stride] - 1), stride) == "inplace"
+
+
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_planes_are_taken_where_two_share_a_vector(op, halves):
+    def first(w, stride, **changed):
+        problem = Problem(h=14, w=w, c=WIDEST_VECTOR, m=1, strides=(stride, stride), padding="SAME", layout="NCHW")
+        return accepting(op, replace(problem, **changed), halves)[0]
+
+    for stride, pixels in TWIN_PIXELS.items():
+        least = max(pixels[0], LEAST_PIXELS_A_TAP * TWIN_TAPS) if op.result == "filter" else pixels[0]
+        assert {first(stride * width, stride) for width in range(least, pixels[-1] + 1)} == {"planes"}
+        assert first(stride * (pixels[0] - 1), stride) == "inplace"
+        for changed in (
+            {"s": 5},
+            {"r": 5},
+            {"dilations": (2, 1)},
+            {"dilations": (1, 2)},
+            {"strides": (3 - stride, stride)},
+        ):
+            assert first(stride * pixels[-1], stride, **changed) == "inplace"
 
 
 @every_case

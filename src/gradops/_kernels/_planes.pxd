@@ -3,14 +3,16 @@
 
 Planes are read where they lie. A vector of neighbours may hold numbers of other rows or planes, for which there is a mask; rows outside the image
 are left out, or read from a row of zeros. What is not stored as it is computed with, and planes where a vector would reach over an end of the array,
-are first copied into a *run*. Where columns are read by a step of two, a vector is every other number of two.
+are first copied into a *run*. Where columns are read by a step of two, a vector is every other number of two. Rows that fill at most half of a vector have a
+*twin*: the same row of the next plane, in the other half.
 """
 from libc.stdint cimport int64_t
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, hull, is_far, larger, smaller
 from _scratch cimport padded
-from _storage cimport real, vec, REAL_STORAGE, VL, clear, even_lanes, fetch_lines, item_size, lane_mask, load, load_once, odd_lanes, widen
+from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, even_lanes, fetch_lines, item_size, lane_mask, load, load_once, load_twins, odd_lanes, widen
 
 cdef enum:
+    SQUARE = 3                                          # rows and columns of filters that twins are computed for
     TAPS = 7                                            # rows of taps, at most (MOST_PLANE_ROWS of gradops._algorithms)
     ROWS = 8                                            # of a strip, at least
     STRIP = 16 * 1024                                   # bytes of the rows that are read together, about: half of a first cache
@@ -22,6 +24,7 @@ cdef struct Reader:                                     # how planes are read fo
     int64_t before, after                               # reals that vectors may reach over the ends of a plane
     int64_t rows, height                                # of dst lanes in a strip, at most; of src that these read
     int64_t planes                                      # that are copied at once, at most: several if they are one strip each
+    bint twins
     int64_t masks                                       # reals of the masks; a row of zeros with its margins follows them
 
 
@@ -43,6 +46,17 @@ cdef inline int64_t masks_size(const Reader *w, const Lane *col) noexcept nogil:
     return divide_up(w.col.count, VL) * col.taps * VL
 
 
+cdef inline bint has_twins(const Problem *g, const Reader *w) noexcept nogil:
+    """Whether rows have twins: if they fill at most half of a vector, planes are one strip, of all lanes of rows, and registers hold all taps."""
+    cdef int64_t i, least = SQUARE if g.col_lanes == 1 else 1, most = SQUARE if g.col_lanes == 1 else SQUARE - 1
+    if MR <= 6 or 2 * w.col.count > VL or w.planes == 1 or not g.covered or g.row_lanes != g.col_lanes or lanes_together(g) != g.row_lanes:
+        return False
+    for i in range(g.row_lanes):
+        if not least <= row_lanes(g)[i].taps <= most or not least <= col_lanes(g)[i].taps <= most:
+            return False
+    return g.filter_rows == g.filter_cols == SQUARE and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.col.tap_step == 1)
+
+
 cdef inline Reader reader(const Problem *g, int64_t first) noexcept nogil:
     """For the lanes of rows from `first` on that are read together."""
     cdef Reader w
@@ -58,7 +72,7 @@ cdef inline Reader reader(const Problem *g, int64_t first) noexcept nogil:
     w.height, w.planes = w.row.z_step * (w.rows - 1) + w.row.taps, 1
     if w.rows == w.row.count and w.row.src_unit == 1:
         w.planes = larger(STRIP // (larger(g.src_rows * g.src_cols, g.dst_rows * g.dst_cols) * <int64_t> sizeof(real)), 1)
-    w.masks = 0
+    w.masks, w.twins = 0, has_twins(g, &w)
     for i in range(g.col_lanes):
         w.masks += masks_size(&w, col_lanes(g) + i)
     return w
@@ -96,9 +110,9 @@ cdef inline int64_t first_cell(int64_t pixels, int64_t v) noexcept nogil:
 
 cdef inline void share(const Problem *g, const Reader *w, bint whole, int64_t size, real *masks) noexcept nogil:
     """Fills `size` reals: masks of all lanes of columns, [vector][tap][VL], which numbers of a vector lie inside a row; then zeros. If `whole`, vectors are
-    disjoint, and their numbers belong to a pixel, or else they are those of `first_cell`."""
+    disjoint, and their numbers belong to a pixel, or else they are those of `first_cell`. Twins have the same."""
     cdef const Lane *col
-    cdef int64_t i, v, j, cell, x, z
+    cdef int64_t i, v, j, lane, cell, x, z, most = VL // 2 if w.twins else VL
     for i in range(g.col_lanes):
         col = col_lanes(g) + i
         z = col.z_step
@@ -106,7 +120,9 @@ cdef inline void share(const Problem *g, const Reader *w, bint whole, int64_t si
             cell = v * VL if whole else first_cell(w.col.count, v)
             for j in range(col.taps):
                 x = col.src_start + z * cell + j * col.tap_step
-                lane_mask(divide_up(-x, z) if x < 0 else 0, smaller(divide_up(g.src_cols - x, z) if x < g.src_cols else 0, col.count - cell if whole else VL), masks)
+                lane_mask(divide_up(-x, z) if x < 0 else 0, smaller(divide_up(g.src_cols - x, z) if x < g.src_cols else 0, col.count - cell if whole else most), masks)
+                for lane in range(VL - most):
+                    masks[most + lane] = masks[lane]
                 masks += VL
     clear(masks, size - w.masks)
 
@@ -166,15 +182,16 @@ cdef inline int64_t alike(const View *v, int64_t first, int64_t reads, int64_t t
     return begin if t < begin else end if t < end else divide_up(v.high - first, reads)
 
 
-cdef inline void load_columns(int taps, int by, int64_t unit, const real *x, vec *column) noexcept nogil:
-    """column[j][q] = x[q by + j unit] for j < taps; by two, neighbours are every other number of the same two vectors."""
+cdef inline void load_columns(bint twins, int taps, int by, int64_t unit, const real *x, const real *other, vec *column) noexcept nogil:
+    """column[j][q] = x[q by + j unit] for j < taps. By two, neighbours are every other number of the same two vectors, the second of which, as the second half
+    of twins, lies at `other`."""
     cdef vec low, high
     cdef int j
     for j in range(taps):
         if by == 1:
-            column[j] = load(x + j * unit)
+            column[j] = load_twins(x + j * unit, other + j * unit) if twins else load(x + j * unit)
         elif j % 2 == 0:
-            low, high = load_once(x + j), load_once(x + j + VL)
+            low, high = load_once(x + j), load_once(other + j)
             column[j] = even_lanes(low, high)
         else:
             column[j] = odd_lanes(low, high)

@@ -396,13 +396,13 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int6
             done += 1
 
 
-cdef Stream next_pixels(const Gather *w, const Patches *p, const Block *b, int64_t slot, int64_t slots) noexcept nogil:
-    """Those of planes after a block's, for some slots from `slot` on."""
+cdef Stream next_pixels(const Gather *w, const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:
+    """Those of planes after a block's, for so many slots from `slot` on."""
     cdef const Problem *g = w.g
-    cdef int64_t size = item_size(w.storage), next = b.first + b.count, plane = g.src_c, count = smaller(smaller(b.count, b.end - next), plane - next % plane)
+    cdef int64_t size = item_size(w.storage), next = b.first + b.count, plane = g.src_c, some = smaller(smaller(b.count, b.end - next), plane - next % plane)
     if not src_in_planes(p) or next >= b.end:
         return stream(b.c, 0, 0, 1)
-    return rows_stream(p.src + (next // plane * g.src_n + slot * plane + next % plane) * size, count * size + LINE, plane * size, slots, divide_up(slots, PAIR))
+    return rows_stream(p.src + (next // plane * g.src_n + slot * plane + next % plane) * size, some * size + LINE, plane * size, count, divide_up(count, PAIR))
 
 
 cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:

@@ -356,6 +356,22 @@ static inline vec odd_lanes(vec a, vec b) {
     return __builtin_shuffle(a, b, odd);
 }
 
+/* Twins: the lower halves of two vectors, or as many of two numbers. */
+static inline vec twin_lanes(vec a, vec b) {
+    lane_indices at;
+    for (int j = 0; j < VL; j++) at[j] = j < VL / 2 ? j : j + VL / 2;
+    return __builtin_shuffle(a, b, at);
+}
+static inline vec upper_half(vec v) { return exchange(v, VL / 2); }
+static inline vec load_twins(const real *a, const real *b) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_insertf64x4(_mm512_castpd256_pd512(_mm256_loadu_pd((const double *)a)), _mm256_loadu_pd((const double *)b), 1);
+#else
+    return twin_lanes(load(a), load(b));
+#endif
+}
+static inline vec spread_twins(const real *a, const real *b) { return in_register(twin_lanes(*a - (vec){0}, *b - (vec){0})); }
+
 /* dst[i] = v[i] for i < n <= VL. */
 static inline void store_some(real *dst, int64_t n, vec v) {
 #if defined(__AVX512F__) && defined(GRADOPS_REAL_f64)

@@ -10,10 +10,10 @@ z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one l
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport TAPS, Reader, View, alike, first_cell, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_now, prefetch_to_write, spread_once, store, store_pair, store_some, store_some_pairs, unknown, widen_block, zero
+from _storage cimport real, vec, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_now, prefetch_to_write, pair_lanes, spread_once, spread_twins, store, store_pair, store_some, store_some_pairs, unknown, upper_half, widen_block, zero
 
 
 cdef enum:
@@ -75,6 +75,7 @@ cdef struct Tile:
     int64_t rows, pixels, cols                          # of the lanes; numbers of a row that are written
     real *out
     int64_t out_row                                     # distance of rows of results
+    int64_t twin_src, twin_weights, twin_out            # of twins: to those of the next plane
     int64_t ahead, out_ahead                            # how far ahead rows are fetched, in reals
 
 
@@ -93,20 +94,20 @@ cdef inline void add_taps(int taps, int step, int rows, const vec *v, bint held,
                 acc[k] = acc[k] + weight * v[p] if held or rows > 1 else multiply_add(weights[i * weight_row], v[p], acc[k])
 
 
-cdef inline void add_lane(int taps, int cols, int step, int by, int rows, const real *const *x, int64_t start, int64_t unit, const vec *mask, bint held, const vec *held_weights, const real *weights, vec *acc) noexcept nogil:
+cdef inline void add_lane(bint twins, int taps, int cols, int step, int by, int rows, const real *const *x, const real *const *other, int64_t start, int64_t unit, const vec *mask, bint held, const vec *held_weights, const real *weights, vec *acc) noexcept nogil:
     """Adds all rows of a step to the sums of a lane of columns that has so many taps in a row; weights are [cols][taps]."""
     cdef vec[2 * TAPS] column
     cdef vec[2] v
     cdef int j, p
     for p in range(step * rows):
-        load_columns(cols, by, unit, x[p] + start, column + p * cols)
+        load_columns(twins, cols, by, unit, x[p] + start, other[p] + start, column + p * cols)
     for j in range(cols):
         for p in range(step * rows):
             v[p] = keep(column[p * cols + j], mask[j])
         add_taps(taps, step, rows, v, held, held_weights + j * taps, weights + j * taps, 1, acc)
 
 
-cdef inline void add_any_lane(int taps, int step, int by, int rows, const real *const *x, const Columns *col, int64_t weight_row, const real *masks, vec *acc) noexcept nogil:
+cdef inline void add_any_lane(int taps, int step, int by, int rows, const real *const *x, const real *const *other, const Columns *col, int64_t weight_row, const real *masks, vec *acc) noexcept nogil:
     """add_lane for any number of taps in a row."""
     cdef const real *weights = col.weights
     cdef vec[2] v
@@ -114,7 +115,7 @@ cdef inline void add_any_lane(int taps, int step, int by, int rows, const real *
     cdef int p
     while True:
         for p in range(step * rows):
-            load_columns(1, by, 0, x[p] + col.x + tap * col.unit, v + p)
+            load_columns(False, 1, by, 0, x[p] + col.x + tap * col.unit, other[p] + col.x + tap * col.unit, v + p)
             v[p] = keep(v[p], load(masks + tap * VL))
         add_taps(taps, step, rows, v, False, NULL, weights, weight_row, acc)
         weights += col.weight_step
@@ -138,6 +139,12 @@ cdef inline void store_row(int lanes, int64_t some, int64_t ahead, real *out, ve
         store(out, even)
 
 
+cdef inline void store_twins(int lanes, int64_t some, int64_t twin, real *out, vec even, vec odd) noexcept nogil:
+    """store_row for two planes, a distance of `twin` apart, which CPUs foresee."""
+    store_some(out, some, pair_lanes(even, odd, 0) if lanes == 2 else even)
+    store_some(out + twin, some, pair_lanes(even, odd, VL // 2) if lanes == 2 else upper_half(even))
+
+
 cdef inline void shift(int window, int rows, vec *acc) noexcept nogil:
     """Makes place for the sums of so many new rows."""
     cdef int k
@@ -145,44 +152,58 @@ cdef inline void shift(int window, int rows, vec *acc) noexcept nogil:
         acc[k] = acc[k - rows] if k >= rows else zero()
 
 
-cdef inline void walk_down(int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s, int64_t cell, const Columns *col, const vec *mask, const real *const *masks, bint held, const vec *held_weights, const real *weights) noexcept nogil:
+cdef inline void walk_down(bint twins, int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s, int64_t cell, const Columns *col, const vec *mask, const real *const *masks, bint held, const vec *held_weights, const real *weights) noexcept nogil:
     """planes_ukr for the vector of pixels from `cell` on. Some rows a step are added to the sums of all rows of out that have a tap there; for each of them, one
     is completed. What the loop needs is read before, since for all that compilers know, a tile lies in `out`."""
     cdef vec[2 * (TAPS + 1)] acc
     cdef const real *x[2]
+    cdef const real *other[2]
     cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, k, lane, p
     cdef int64_t first = s.v.low // step * step, steps = divide_up(s.v.high - first, reads) if s.v.low < s.v.high else 0, t = 0, end
-    cdef int64_t some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows
+    cdef int64_t some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows, twin_out = s.twin_out
     cdef int64_t weight_row = s.weight_row, row = (first // step if steps else 0) - (window - rows)     # what step 0 completes
     cdef real *out = s.out + lanes * cell + row * out_row
     for k in range(lanes * window):
         acc[k] = zero()
     for t in range(smaller(row, all_rows)):
-        store_row(lanes, some, out_ahead, out + (t - row) * out_row, zero(), zero())
+        if twins:
+            store_twins(lanes, some, twin_out, out + (t - row) * out_row, zero(), zero())
+        else:
+            store_row(lanes, some, out_ahead, out + (t - row) * out_row, zero(), zero())
     t = 0
     while t < steps:                                    # as many as read rows that lie inside, or one that does not
         end = alike(&s.v, first, reads, t)
         for p in range(reads):
             x[p] = row_of(s.v.cells + by * cell, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros)
+            other[p] = row_of(s.v.cells + s.twin_src, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros) if twins else x[p] + VL
         while True:
             for p in range(reads):
                 x[p] = unknown(x[p])
-                prefetch_now(x[p] + ahead)
-                if by == 2:
-                    prefetch_now(x[p] + ahead + VL)
+                if twins:
+                    other[p] = unknown(other[p])
+                else:
+                    prefetch_now(x[p] + ahead)
+                if by == 2 and not twins:
+                    other[p] = x[p] + VL
+                    prefetch_now(other[p] + ahead)
             if one:
-                add_lane(taps, one, step, by, rows, x, col[0].x, col[0].unit, mask, held, held_weights, weights, acc)
+                add_lane(twins, taps, one, step, by, rows, x, other, col[0].x, col[0].unit, mask, held, held_weights, weights, acc)
             else:
-                add_any_lane(taps, step, by, rows, x, col, weight_row, masks[0], acc)
+                add_any_lane(taps, step, by, rows, x, other, col, weight_row, masks[0], acc)
             if two:
-                add_lane(taps, two, step, by, rows, x, col[1].x, col[1].unit, mask + one, held, held_weights + taps * one, weights + taps * one, acc + window)
+                add_lane(twins, taps, two, step, by, rows, x, other, col[1].x, col[1].unit, mask + one, held, held_weights + taps * one, weights + taps * one, acc + window)
             elif lanes == 2:
-                add_any_lane(taps, step, by, rows, x, col + 1, weight_row, masks[1], acc + window)
+                add_any_lane(taps, step, by, rows, x, other, col + 1, weight_row, masks[1], acc + window)
             for p in range(reads):
                 x[p] += src_row
+                if twins:
+                    other[p] += src_row
             for k in range(window - 1, window - 1 - rows, -1):
                 if 0 <= row < all_rows:
-                    store_row(lanes, some, out_ahead, out, acc[k], acc[(lanes - 1) * window + k])
+                    if twins:
+                        store_twins(lanes, some, twin_out, out, acc[k], acc[(lanes - 1) * window + k])
+                    else:
+                        store_row(lanes, some, out_ahead, out, acc[k], acc[(lanes - 1) * window + k])
                 row, out = row + 1, out + out_row
             for lane in range(lanes):
                 shift(window, rows, acc + lane * window)
@@ -191,18 +212,21 @@ cdef inline void walk_down(int lanes, int taps, int one, int two, int step, int 
                 break
     while row < all_rows:
         if row >= 0:
-            store_row(lanes, some, out_ahead, out, acc[window - 1], acc[lanes * window - 1])
+            if twins:
+                store_twins(lanes, some, twin_out, out, acc[window - 1], acc[lanes * window - 1])
+            else:
+                store_row(lanes, some, out_ahead, out, acc[window - 1], acc[lanes * window - 1])
         row, out = row + 1, out + out_row
         for lane in range(lanes):
             shift(window, 1, acc + lane * window)
 
 
-cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
+cdef inline void planes_ukr(bint twins, int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
     """out[r][q] = sum_(i, j) src[r step + i][q by + j] weights[i, j] for all rows and pixels of each lane, in turns; i < taps: walks down src, a vector of pixels
     after the other. Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
 
-    *Assumes:* lanes, taps, one, two, step, by and rows are compile-time constants of the caller; one and two are the taps in a row of each lane, which are
-    neighbours if by two, or 0 for any; rows is 1 if step is 2.
+    *Assumes:* twins, lanes, taps, one, two, step, by and rows are compile-time constants of the caller; one and two are the taps in a row of each lane, which
+    are neighbours if by two, or 0 for any; rows is 1 if step is 2. Of twins, weights are held.
     """
     cdef vec[HELD] held_weights
     cdef vec[2 * TAPS] mask
@@ -210,6 +234,7 @@ cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int
     cdef Columns[2] col
     cdef const real *square = unknown(weights) if rows > 1 else weights     # two rows a step read them from memory, and need the registers
     cdef const real *masks[2]
+    cdef const real *at
     cdef bint held = MR > 6 and 0 < taps * (one + two) <= HELD
     cdef int64_t vector = 0
     cdef int i, j, lane
@@ -218,15 +243,19 @@ cdef inline void planes_ukr(int lanes, int taps, int one, int two, int step, int
     for j in range(one + two):
         lane = j >= one
         for i in range(taps):
-            weights[j * taps + i] = col[lane].weights[i * s.weight_row + (j - one if lane else j) * col[lane].weight_step]
-    for i in range(taps * (one + two) if held else 0):
+            at = col[lane].weights + i * s.weight_row + (j - one if lane else j) * col[lane].weight_step
+            if twins:
+                held_weights[j * taps + i] = spread_twins(at, at + s.twin_weights)
+            else:
+                weights[j * taps + i] = at[0]
+    for i in range(taps * (one + two) if held and not twins else 0):
         held_weights[i] = spread_once(weights + i)
     while True:
         for lane in range(lanes):
             masks[lane] = col[lane].masks + vector * col[lane].taps * VL
         for j in range(one + two):
             mask[j] = load(masks[0] + j * VL if j < one else masks[1] + (j - one) * VL)
-        walk_down(lanes, taps, one, two, step, by, rows, s, first_cell(s.pixels, vector), col, mask, masks, held, held_weights, square)
+        walk_down(twins, lanes, taps, one, two, step, by, rows, s, first_cell(s.pixels, vector), col, mask, masks, held, held_weights, square)
         vector += 1
         if vector * VL >= s.pixels:
             break
@@ -240,13 +269,13 @@ cdef inline bint has_taps(const Tile *s, int by, int64_t one, int64_t two) noexc
 cdef inline void planes_cols(int lanes, int taps, int step, int by, const Tile *s) noexcept nogil:
     """planes_ukr for any number of taps in a row; that of square filters is known."""
     cdef int rows = 2 if step == 1 and lanes == 1 and taps > 4 else 1
-    if lanes == 1 and step == by and taps == 3 and has_taps(s, by, 3, 0): planes_ukr(1, 3, 3, 0, step, by, rows, s)
-    elif lanes == 1 and step == by and taps == 5 and has_taps(s, by, 5, 0): planes_ukr(1, 5, 5, 0, step, by, rows, s)
-    elif lanes == 2 and taps < 3 and has_taps(s, by, 1, 2): planes_ukr(2, taps, 1, 2, step, by, rows, s)
-    elif lanes == 2 and taps < 3 and has_taps(s, by, 2, 1): planes_ukr(2, taps, 2, 1, step, by, rows, s)
-    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 2, 3): planes_ukr(2, taps, 2, 3, step, by, rows, s)
-    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 3, 2): planes_ukr(2, taps, 3, 2, step, by, rows, s)
-    else: planes_ukr(lanes, taps, 0, 0, step, by, rows, s)
+    if lanes == 1 and step == by and taps == 3 and has_taps(s, by, 3, 0): planes_ukr(False, 1, 3, 3, 0, step, by, rows, s)
+    elif lanes == 1 and step == by and taps == 5 and has_taps(s, by, 5, 0): planes_ukr(False, 1, 5, 5, 0, step, by, rows, s)
+    elif lanes == 2 and taps < 3 and has_taps(s, by, 1, 2): planes_ukr(False, 2, taps, 1, 2, step, by, rows, s)
+    elif lanes == 2 and taps < 3 and has_taps(s, by, 2, 1): planes_ukr(False, 2, taps, 2, 1, step, by, rows, s)
+    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 2, 3): planes_ukr(False, 2, taps, 2, 3, step, by, rows, s)
+    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 3, 2): planes_ukr(False, 2, taps, 3, 2, step, by, rows, s)
+    else: planes_ukr(False, lanes, taps, 0, 0, step, by, rows, s)
 
 
 cdef inline void planes_taps(int lanes, int step, int by, const Tile *s) noexcept nogil:
@@ -280,8 +309,25 @@ cdef void walk_lanes(const Tile *s) noexcept nogil:
     planes_taps(2, 1, 1, s)
 
 
+cdef void walk_twins(const Tile *s) noexcept nogil:
+    planes_ukr(True, 1, SQUARE, SQUARE, 0, 1, 1, 1, s)
+
+
+cdef void walk_twins_by_two(const Tile *s) noexcept nogil:
+    planes_ukr(True, 1, SQUARE, SQUARE, 0, 2, 2, 1, s)
+
+
+cdef void walk_twin_lanes(const Tile *s) noexcept nogil:
+    if s.tap_rows == 1 and s.lanes[0].taps == 1: planes_ukr(True, 2, 1, 1, 2, 1, 1, 1, s)
+    elif s.tap_rows == 1: planes_ukr(True, 2, 1, 2, 1, 1, 1, 1, s)
+    elif s.lanes[0].taps == 1: planes_ukr(True, 2, 2, 1, 2, 1, 1, 1, s)
+    else: planes_ukr(True, 2, 2, 2, 1, 1, 1, 1, s)
+
+
 cdef walk_t walker(const Problem *g, const Reader *r) noexcept nogil:
     """For lanes of columns, and the steps of rows and columns."""
+    if r.twins:
+        return walk_twin_lanes if g.col_lanes == 2 else walk_twins if r.col.z_step == 1 else walk_twins_by_two
     if g.col_lanes == 2:
         return walk_lanes
     if r.col.z_step == 1:
@@ -334,7 +380,7 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
     cdef const Lane *row
     cdef char *dst = w.dst + plane * g.dst_rows * g.dst_cols * item_size(w.storage)
     cdef real *lines = scratch + w.size
-    cdef int64_t t = 0, rows, i, _
+    cdef int64_t t = 0, rows, i, done, some
     cdef bint direct = w.storage == REAL_STORAGE, whole = is_whole(w)
     cdef View v
     cdef Tile[2] tiles
@@ -347,26 +393,30 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
             aim(s, w, r, &v, row, w.weights + plane % g.groups * w.taps, smaller(rows, row.count - t))
             aim_results(s, w, row, dst, t, lines)
             s.ahead = 0 if i else rows * r.row.z_step * v.row
-        for _ in range(planes):
+        done = 0
+        while done < planes:
+            some = smaller(planes - done, 2) if r.twins else 1
             for i in range(w.together):
                 s = tiles + i
+                s.twin_src, s.twin_weights, s.twin_out = (some - 1) * g.src_rows * g.src_cols, (some - 1) * w.taps, (some - 1) * g.dst_rows * g.dst_cols
                 if s.rows > 0:
                     w.walk(s)
                     if not direct and not whole:
                         store_rows(w, row_lanes(g) + first + i, t, s.rows, lines, dst)
-                advance(s, w)
+                advance(s, w, some)
+            done += some
         t += rows
     if whole and not direct:
         narrow(w.storage, lines, planes * g.dst_rows * g.dst_cols, dst)
 
 
-cdef inline void advance(Tile *s, const Gather *w) noexcept nogil:
-    """To the next plane."""
+cdef inline void advance(Tile *s, const Gather *w, int64_t planes) noexcept nogil:
+    """By so many planes."""
     cdef int64_t i
-    s.v.cells += w.g.src_rows * w.g.src_cols
-    s.out += w.g.dst_rows * w.g.dst_cols
+    s.v.cells += planes * w.g.src_rows * w.g.src_cols
+    s.out += planes * w.g.dst_rows * w.g.dst_cols
     for i in range(w.g.col_lanes):
-        s.lanes[i].weights += w.taps
+        s.lanes[i].weights += planes * w.taps
 
 
 cdef int64_t planes_at_once(const Gather *w, int64_t plane, int64_t end) noexcept nogil:

@@ -12,10 +12,10 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _planes cimport TAPS, Reader, View, alike, copied_rows, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, item_size, keep, load, prefetch_now, store, transpose, unknown, widen, zero
+from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, item_size, keep, load, load_twins, prefetch_now, store, transpose, twin_lanes, unknown, upper_half, widen, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
@@ -49,7 +49,7 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef Reader largest = largest_reader(g)
     w.r, w.taps = reader(g, 0), g.filter_rows * g.filter_cols
-    w.walk = walker(&w.r.row, &w.r.col)
+    w.walk = walker(&w.r)
     w.size, w.lines, w.shared = view_size(g, &largest), padded(copied_rows(&largest, largest.rows, g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, BLOCKS), VL)
     w.blocks = divide_up(g.groups, w.channels)
@@ -67,15 +67,23 @@ cdef struct Tile:
     const real *masks                                   # [vector][tap][VL]
     int64_t sums_row, sums_col                          # distances of the sums of taps
     int64_t x_ahead, dy_ahead                           # how far ahead rows are fetched, in reals
+    int64_t twin_x, twin_dy                             # of twins: to those of the next plane, or 0 if there is none
 
 
-cdef inline void planes_ukr(int taps, int wide, int step, int by, const Tile *s, int64_t tap, real *sums) noexcept nogil:
+cdef inline void add_twins(bint both, real *sums, vec v) noexcept nogil:
+    """Adds each half to the sums of a channel, the first and the next one, if there is one."""
+    store(sums, load(sums) + twin_lanes(v, zero()))
+    if both:
+        store(sums + VL, load(sums + VL) + twin_lanes(upper_half(v), zero()))
+
+
+cdef inline void planes_ukr(bint twins, int taps, int wide, int step, int by, const Tile *s, int64_t tap, real *sums) noexcept nogil:
     """sums[i][j] += sum_(r, q) x[r step + i][q by + tap + j] dy[r][q] for i < taps, j < wide and all rows and columns of a strip. The first columns of taps
     fetch what lies ahead.
 
     Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
 
-    *Assumes:* taps, wide, step and by are compile-time constants of the caller; taps by two are neighbours unless wide is 1; a strip has vectors, and rows
+    *Assumes:* twins, taps, wide, step and by are compile-time constants of the caller; taps by two are neighbours unless wide is 1; a strip has vectors, and rows
     inside the image.
     """
     cdef vec[SUMS] acc
@@ -83,44 +91,63 @@ cdef inline void planes_ukr(int taps, int wide, int step, int by, const Tile *s,
     cdef vec[TAPS] mask
     cdef vec[TAPS] column
     cdef const real *x[2]
+    cdef const real *other[2]
     cdef const real *dy
+    cdef const real *twin = NULL
     cdef int64_t first = s.v.low // step, rows = divide_up(s.v.high, step), begin = s.x + tap * s.unit, unit = s.unit, q = 0, r, end, dy_row
     cdef int64_t x_ahead = s.x_ahead if tap == 0 else 0, dy_ahead = s.dy_ahead if tap == 0 else 0, x_row = step * s.v.row
+    cdef int64_t sums_row = s.sums_row, sums_col = s.sums_col
     cdef int window = (taps + step - 1) // step, i, j, k, p
+    cdef bint both = s.twin_x != 0
     for i in range(taps):
         for j in range(wide):
-            acc[i * wide + j] = load(sums + i * s.sums_row + j * s.sums_col)
+            acc[i * wide + j] = zero() if twins else load(sums + i * sums_row + j * sums_col)
     while True:
         for j in range(wide):
             mask[j] = load(s.masks + (q * s.tap_cols + tap + j) * VL)
         for k in range(1, window):
-            d[k - 1] = load(row_of(s.dy + q * VL, s.dy_row, first - k, 0, s.rows, s.v.zeros))
+            dy = row_of(s.dy + q * VL, s.dy_row, first - k, 0, s.rows, s.v.zeros)
+            d[k - 1] = load_twins(dy, row_of(s.dy + s.twin_dy, s.dy_row, first - k, 0, s.rows, s.v.zeros)) if twins else load(dy)
         r = first
         while True:                                     # as many rows as lie inside, of dy and for all steps, or none of them
             end = alike(&s.v, first * step, step, r - first) + first
             if r < s.rows:
                 end = smaller(end, s.rows)
             dy, dy_row = row_of(s.dy + q * VL, s.dy_row, r, 0, s.rows, s.v.zeros), s.dy_row if r < s.rows else 0
+            if twins:
+                twin = row_of(s.dy + s.twin_dy, s.dy_row, r, 0, s.rows, s.v.zeros)
             for p in range(step):
                 x[p] = row_of(s.v.cells + q * by * VL, s.v.row, r * step + p, s.v.low, s.v.high, s.v.zeros) + begin
+                other[p] = row_of(s.v.cells + s.twin_x, s.v.row, r * step + p, s.v.low, s.v.high, s.v.zeros) + begin if twins else x[p] + VL
             while True:
                 dy = unknown(dy)
                 for k in range(window - 1, 0, -1):
                     d[k] = d[k - 1]
-                d[0] = load(dy)
-                prefetch_now(dy + dy_ahead)
+                if twins:
+                    twin = unknown(twin)
+                    d[0] = load_twins(dy, twin)
+                    twin += dy_row
+                else:
+                    d[0] = load(dy)
+                    prefetch_now(dy + dy_ahead)
                 for p in range(step):
                     x[p] = unknown(x[p])
-                    prefetch_now(x[p] + x_ahead)
-                    if by == 2:
-                        prefetch_now(x[p] + x_ahead + VL)
-                    load_columns(wide, by, unit, x[p], column)
+                    if twins:
+                        other[p] = unknown(other[p])
+                    else:
+                        prefetch_now(x[p] + x_ahead)
+                    if by == 2 and not twins:
+                        other[p] = x[p] + VL
+                        prefetch_now(other[p] + x_ahead)
+                    load_columns(twins, wide, by, unit, x[p], other[p], column)
                     for j in range(wide):
                         column[j] = keep(column[j], mask[j])
                         for k in range((taps + step - 1 - p) // step):
                             i = p + k * step
                             acc[i * wide + j] += column[j] * d[k]
                     x[p] += x_row
+                    if twins:
+                        other[p] += x_row
                 dy += dy_row
                 r += 1
                 if r == end:
@@ -132,7 +159,10 @@ cdef inline void planes_ukr(int taps, int wide, int step, int by, const Tile *s,
             break
     for i in range(taps):
         for j in range(wide):
-            store(sums + i * s.sums_row + j * s.sums_col, acc[i * wide + j])
+            if twins:
+                add_twins(both, sums + i * sums_row + j * sums_col, acc[i * wide + j])
+            else:
+                store(sums + i * sums_row + j * sums_col, acc[i * wide + j])
 
 
 cdef inline int tile_cols(int taps) noexcept nogil:
@@ -148,10 +178,10 @@ cdef inline void planes_tile(int taps, bint wide, int step, int by, const Tile *
     """planes_ukr for all columns of taps, several at once if wide."""
     cdef int64_t tap = 0
     while wide and s.tap_cols - tap >= tile_cols(taps):
-        planes_ukr(taps, tile_cols(taps), step, by, s, tap, sums + tap * s.sums_col)
+        planes_ukr(False, taps, tile_cols(taps), step, by, s, tap, sums + tap * s.sums_col)
         tap += tile_cols(taps)
     while tap < s.tap_cols:
-        planes_ukr(taps, 1, step, by, s, tap, sums + tap * s.sums_col)
+        planes_ukr(False, taps, 1, step, by, s, tap, sums + tap * s.sums_col)
         tap += 1
 
 
@@ -186,13 +216,23 @@ cdef void walk_apart(const Tile *s, real *sums) noexcept nogil:
     planes_taps(False, 2, 2, s, sums)
 
 
-cdef walk_t walker(const Lane *row, const Lane *col) noexcept nogil:
+cdef void walk_twins(const Tile *s, real *sums) noexcept nogil:
+    planes_ukr(True, SQUARE, SQUARE, 1, 1, s, 0, sums)
+
+
+cdef void walk_twins_by_two(const Tile *s, real *sums) noexcept nogil:
+    planes_ukr(True, SQUARE, SQUARE, 2, 2, s, 0, sums)
+
+
+cdef walk_t walker(const Reader *r) noexcept nogil:
     """For the steps of rows and columns: both by two, of which taps are neighbours or not, or one of them."""
-    if col.z_step == 1:
-        return walk_ones if row.z_step == 1 else walk_rows_by_two
-    if row.z_step == 1:
+    if r.twins:
+        return walk_twins if r.col.z_step == 1 else walk_twins_by_two
+    if r.col.z_step == 1:
+        return walk_ones if r.row.z_step == 1 else walk_rows_by_two
+    if r.row.z_step == 1:
         return walk_columns_by_two
-    return walk_twos if col.tap_step == 1 else walk_apart
+    return walk_twos if r.col.tap_step == 1 else walk_apart
 
 
 cdef bint dy_lies(const Reduce *w, int64_t plane) noexcept nogil:
@@ -221,7 +261,7 @@ cdef const real *rows_of_dy(const Reduce *w, const Lane *row, int64_t plane, int
 cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t planes, real *sums, real *scratch) noexcept nogil:
     """Adds one lane of rows of some planes, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t t = 0, i
+    cdef int64_t t = 0, done, some
     cdef Tile s
     s.x, s.unit, s.vectors, s.tap_rows, s.tap_cols = r.col.src_start, r.col.tap_step, r.line // VL, r.row.taps, r.col.taps
     s.masks, s.sums_col = w.masks, w.channels * VL
@@ -233,10 +273,14 @@ cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t p
         s.x_ahead = s.dy_ahead = 0
         if w.storage == REAL_STORAGE:
             s.x_ahead, s.dy_ahead = s.rows * r.row.z_step * s.v.row, s.rows * s.dy_row
-        for i in range(planes if s.v.low < s.v.high else 0):
-            w.walk(&s, sums + i * VL)
-            s.v.cells += g.src_rows * g.src_cols
-            s.dy += g.dst_rows * g.dst_cols
+        done = 0 if s.v.low < s.v.high else planes
+        while done < planes:
+            some = smaller(planes - done, 2) if r.twins else 1
+            s.twin_x, s.twin_dy = (some - 1) * g.src_rows * g.src_cols, (some - 1) * g.dst_rows * g.dst_cols
+            w.walk(&s, sums + done * VL)
+            s.v.cells += some * g.src_rows * g.src_cols
+            s.dy += some * g.dst_rows * g.dst_cols
+            done += some
         t += s.rows
 
 

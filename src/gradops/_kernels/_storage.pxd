@@ -33,6 +33,7 @@ cdef extern from "kernels.h" nogil:
     void prefetch_soon(const void *p)
     void prefetch_to_write(const void *p)
     void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)
+    void transpose_some(const real *src, int64_t src_ld, int64_t rows, int64_t cols, real *dst, int64_t dst_ld)
     void pick(const real *channels, const lane_index *first, const lane_index *offset, int64_t vectors, real *dst, int64_t plane)
     void copy(const real *src, int64_t n, real *dst)
     void copy_even(const real *src, int64_t n, real *dst)
@@ -203,11 +204,7 @@ cdef inline void widen_turned(int storage, const char *src, int64_t src_col, int
             for j in range(rows):
                 dst[j * ld + i] = (<const real *> src)[i * src_col + j]
     else:
-        for i in range(cols):
-            copy(<const real *> src + i * src_col, rows, block + i * VL)
-        transpose(block, VL, turned, VL)
-        for i in range(rows):
-            copy(turned + i * VL, cols, dst + i * ld)
+        transpose_some(<const real *> src, src_col, cols, rows, dst, ld)
 
 
 cdef inline void widen_words(bint bfloat, vec words, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
@@ -235,11 +232,7 @@ cdef inline void narrow_turned(int storage, const real *src, int64_t ld, int64_t
     elif rows == VL and cols == VL:
         transpose(src, ld, <real *> dst, dst_col)
     else:
-        for i in range(rows):
-            copy(src + i * ld, cols, block + i * VL)
-        transpose(block, VL, turned, VL)
-        for i in range(cols):
-            copy(turned + i * VL, rows, <real *> dst + i * dst_col)
+        transpose_some(src, ld, rows, cols, <real *> dst, dst_col)
 
 
 cdef inline vec narrow_words(bint bfloat, const real *src, int64_t rows, int64_t cols, int64_t ld) noexcept nogil:

@@ -115,20 +115,19 @@ static inline void *called(void *f) {
     return f;
 }
 
-/* dst[c dst_ld + r] = src[r src_ld + c] for r, c < VL. First the 16-byte lanes of each group of LANE rows are transposed by interleaving
+/* rows[r][c] and rows[c][r] change places for r, c < VL. First the 16-byte lanes of each group of LANE rows are transposed by interleaving
  * elements, then the lanes of rows that are LANE apart by parting even from odd ones: shuffles within lanes and of lanes are the cheapest. */
 enum { LANE = 16 / sizeof(real), LANES = VL / LANE };
 
-static __attribute__((noinline)) void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld) {
+static inline void turn(vec *rows) {
     lane_indices low, high, even, odd;
-    vec rows[VL], next[VL];
+    vec next[VL];
     for (int i = 0; i < VL; i++) {
         low[i] = i / LANE * LANE + i % LANE / 2 + i % 2 * VL;
         high[i] = low[i] + LANE / 2;
         even[i] = i / LANE * 2 * LANE + i % LANE;
         odd[i] = even[i] + LANE;
     }
-    for (int i = 0; i < VL; i++, src += src_ld) rows[i] = load(src);
     for (int round = 1; round < LANE; round *= 2) {
         for (int i = 0; i < VL; i += LANE) {
             for (int k = 0; k < LANE / 2; k++) {
@@ -147,6 +146,13 @@ static __attribute__((noinline)) void transpose(const real *src, int64_t src_ld,
         }
         for (int i = 0; i < VL; i++) rows[i] = next[i];
     }
+}
+
+/* dst[c dst_ld + r] = src[r src_ld + c] for r, c < VL. */
+static __attribute__((noinline)) void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld) {
+    vec rows[VL];
+    for (int i = 0; i < VL; i++, src += src_ld) rows[i] = load(src);
+    turn(rows);
     for (int i = 0; i < VL; i++, dst += dst_ld) store(dst, rows[i]);
 }
 
@@ -372,6 +378,17 @@ static inline vec load_twins(const real *a, const real *b) {
 }
 static inline vec spread_twins(const real *a, const real *b) { return in_register(twin_lanes(*a - (vec){0}, *b - (vec){0})); }
 
+#if defined(__AVX512F__)
+/* src[i] for i < n <= VL, then zeros. */
+static inline vec load_some(const real *src, int64_t n) {
+#if defined(GRADOPS_REAL_f64)
+    return (vec)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), src);
+#else
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), src);
+#endif
+}
+#endif
+
 /* dst[i] = v[i] for i < n <= VL. */
 static inline void store_some(real *dst, int64_t n, vec v) {
 #if defined(__AVX512F__) && defined(GRADOPS_REAL_f64)
@@ -382,6 +399,22 @@ static inline void store_some(real *dst, int64_t n, vec v) {
     real block[VL];
     store(block, v);
     copy(block, n, dst);
+#endif
+}
+
+/* transpose for r < rows, c < cols. */
+static __attribute__((noinline)) void transpose_some(const real *src, int64_t src_ld, int64_t rows, int64_t cols, real *dst, int64_t dst_ld) {
+#if defined(__AVX512F__)
+    vec some[VL];
+    for (int i = 0; i < VL; i++, src += src_ld) some[i] = i < rows ? load_some(src, cols) : (vec){0};
+    turn(some);
+    for (int i = 0; i < VL; i++, dst += dst_ld)
+        if (i < cols) store_some(dst, rows, some[i]);
+#else
+    real block[VL * VL], turned[VL * VL];
+    for (int64_t i = 0; i < rows; i++) copy(src + i * src_ld, cols, block + i * VL);
+    transpose(block, VL, turned, VL);
+    for (int64_t i = 0; i < cols; i++) copy(turned + i * VL, rows, dst + i * dst_ld);
 #endif
 }
 

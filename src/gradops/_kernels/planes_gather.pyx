@@ -13,7 +13,7 @@ from _entry cimport exported, outcome
 from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_now, prefetch_to_write, pair_lanes, spread_once, spread_twins, store, store_pair, store_some, store_some_pairs, unknown, upper_half, widen_block, zero
+from _storage cimport real, vec, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_soon, pair_lanes, spread_once, spread_twins, store, store_pair, store_some, store_some_pairs, unknown, upper_half, widen_block, zero
 
 
 cdef enum:
@@ -126,9 +126,9 @@ cdef inline void add_any_lane(int taps, int step, int by, int rows, const real *
 
 cdef inline void store_row(int lanes, int64_t some, int64_t ahead, real *out, vec even, vec odd) noexcept nogil:
     """Writes one vector of results of each lane, as far as there are so many numbers, and fetches what lies ahead."""
-    prefetch_to_write(out + ahead)
+    prefetch_soon(out + ahead)
     if lanes == 2:
-        prefetch_to_write(out + ahead + VL)
+        prefetch_soon(out + ahead + VL)
     if lanes == 2 and some < 2 * VL:
         store_some_pairs(out, some, even, odd)
     elif lanes == 2:
@@ -182,10 +182,10 @@ cdef inline void walk_down(bint twins, int lanes, int taps, int one, int two, in
                 if twins:
                     other[p] = unknown(other[p])
                 else:
-                    prefetch_now(x[p] + ahead)
+                    prefetch_soon(x[p] + ahead)
                 if by == 2 and not twins:
                     other[p] = x[p] + VL
-                    prefetch_now(other[p] + ahead)
+                    prefetch_soon(other[p] + ahead)
             if one:
                 add_lane(twins, taps, one, step, by, rows, x, other, col[0].x, col[0].unit, mask, held, held_weights, weights, acc)
             else:

@@ -15,7 +15,7 @@ from _partials cimport Total, aim_total, store_block, sum_spans
 from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, item_size, keep, load, load_twins, prefetch_now, store, transpose, twin_lanes, unknown, upper_half, widen, zero
+from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, item_size, keep, load, load_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
@@ -129,16 +129,16 @@ cdef inline void planes_ukr(bint twins, int taps, int wide, int step, int by, co
                     twin += dy_row
                 else:
                     d[0] = load(dy)
-                    prefetch_now(dy + dy_ahead)
+                    prefetch_soon(dy + dy_ahead)
                 for p in range(step):
                     x[p] = unknown(x[p])
                     if twins:
                         other[p] = unknown(other[p])
                     else:
-                        prefetch_now(x[p] + x_ahead)
+                        prefetch_soon(x[p] + x_ahead)
                     if by == 2 and not twins:
                         other[p] = x[p] + VL
-                        prefetch_now(other[p] + x_ahead)
+                        prefetch_soon(other[p] + x_ahead)
                     load_columns(twins, wide, by, unit, x[p], other[p], column)
                     for j in range(wide):
                         column[j] = keep(column[j], mask[j])

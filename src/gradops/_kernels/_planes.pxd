@@ -3,13 +3,14 @@
 
 Planes are read where they lie. A vector of neighbours may hold numbers of other rows or planes, for which there is a mask; rows outside the image
 are left out, or read from a row of zeros. What is not stored as it is computed with, and planes where a vector would reach over an end of the array,
-are first copied into a *run*. Where columns are read by a step of two, a vector is every other number of two. Rows that fill at most half of a vector have a
+are first copied into a *run*, as they are computed with. Where columns are read by a step of two, a vector is every other number of two. Rows that fill at most half of a vector have a
 *twin*: the same row of the next plane, in the other half.
 """
 from libc.stdint cimport int64_t
+from libc.string cimport memcpy
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, hull, is_far, larger, smaller
 from _scratch cimport padded
-from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, even_lanes, fetch_lines, item_size, lane_mask, load, load_once, load_twins, odd_lanes, widen
+from _storage cimport real, vec, FLOAT32, IN_REGISTERS, MR, REAL_STORAGE, VL, clear, fetch_lines, item_size, lane_mask, load_stored, load_stored_both, load_stored_twins, every_stored, widen
 
 cdef enum:
     SQUARE = 3                                          # rows and columns of filters that twins are computed for
@@ -29,10 +30,10 @@ cdef struct Reader:                                     # how planes are read fo
 
 
 cdef struct View:                                       # of some rows of a plane
-    const real *cells                                   # column 0 of the row that the first tap of the first pixel reads
-    int64_t row                                         # distance of rows
+    const char *cells                                   # column 0 of the row that the first tap of the first pixel reads
+    int64_t row                                         # distance of rows, in bytes
     int64_t low, high                                   # the rows that lie inside the image, counted from there
-    const real *zeros                                   # column 0 of a row outside the image
+    const char *zeros                                   # column 0 of a row outside the image
 
 
 cdef inline int64_t lanes_together(const Problem *g) noexcept nogil:
@@ -133,9 +134,22 @@ cdef inline bint is_safe(const Problem *g, const Reader *w, int64_t plane) noexc
     return plane * size >= w.before and (g.images * g.groups - 1 - plane) * size >= w.after
 
 
-cdef inline int64_t planes_together(const Problem *g, int storage, const Reader *w, int64_t plane, int64_t count) noexcept nogil:
+cdef inline int held_planes(int storage) noexcept nogil:
+    """What planes are computed from: numbers as they are stored, if a load can widen them."""
+    return storage if IN_REGISTERS else REAL_STORAGE
+
+
+cdef inline void copy_run(int storage, int held, const char *src, int64_t n, char *dst) noexcept nogil:
+    """Copies n numbers as they are computed with."""
+    if storage == held:
+        memcpy(dst, src, n * item_size(storage))
+    else:
+        widen(storage, src, n, <real *> dst)
+
+
+cdef inline int64_t planes_together(const Problem *g, int storage, int held, const Reader *w, int64_t plane, int64_t count) noexcept nogil:
     """How many of so many planes, all of them one strip, are read in the same way from one on: copied together, or where they lie."""
-    if storage != REAL_STORAGE:
+    if storage != held:
         return smaller(count, w.planes)
     if not is_safe(g, w, plane):
         return 1
@@ -144,33 +158,33 @@ cdef inline int64_t planes_together(const Problem *g, int storage, const Reader 
     return count
 
 
-cdef inline View view(const Problem *g, int storage, const Reader *w, const char *src, int64_t plane, int64_t planes, int64_t t, int64_t rows, const real *masks, real *scratch) noexcept nogil:
-    """What rows t.. of dst lanes read of a plane, and of those after it, as many reals further on. What is copied is fetched as far ahead, if that is far."""
+cdef inline View view(const Problem *g, int storage, int held, const Reader *w, const char *src, int64_t plane, int64_t planes, int64_t t, int64_t rows, const real *masks, real *scratch) noexcept nogil:
+    """What rows t.. of dst lanes read of a plane, and of those after it, as many numbers further on. What is copied is fetched as far ahead, if that is far."""
     cdef int64_t unit = w.row.src_unit, y = w.row.src_start + unit * w.row.z_step * t, count = w.row.z_step * (rows - 1) + w.row.taps
-    cdef int64_t begin = smaller(divide_up(-y, unit), count) if y < 0 else 0, step = unit * g.src_cols, size = g.src_rows * g.src_cols, m
+    cdef int64_t begin = smaller(divide_up(-y, unit), count) if y < 0 else 0, step = unit * g.src_cols, size = g.src_rows * g.src_cols, each = item_size(held), m
     cdef int64_t end = larger(smaller(divide_up(g.src_rows - y, unit), count), begin) if y < g.src_rows else begin
     cdef const char *at = src + plane * size * item_size(storage)
-    cdef real *run = scratch + w.before
+    cdef char *run = <char *> (scratch + w.before)
     cdef View s
-    s.low, s.high, s.row, s.zeros = begin, end, step, masks + w.masks + w.before
-    if storage == REAL_STORAGE and is_safe(g, w, plane):
-        s.cells = <const real *> at + y * g.src_cols
+    s.low, s.high, s.row, s.zeros = begin, end, step * each, <const char *> (masks + w.masks + w.before)
+    if storage == held and is_safe(g, w, plane):
+        s.cells = at + y * g.src_cols * each
         return s
-    s.row = g.src_cols
+    s.row = g.src_cols * each
     if w.planes > 1:
-        widen(storage, at, planes * size, run)
-        s.cells = run + y * g.src_cols
+        copy_run(storage, held, at, planes * size, run)
+        s.cells = run + y * s.row
         return s
     at += (y + begin * unit) * g.src_cols * item_size(storage)
     if is_far(g, item_size(storage)):
         fetch_lines(at + (end - begin) * step * item_size(storage), (end - begin) * step * item_size(storage), False)
     for m in range(1 if unit == 1 else end - begin):
-        widen(storage, at + m * step * item_size(storage), (end - begin if unit == 1 else 1) * g.src_cols, run + m * g.src_cols)
+        copy_run(storage, held, at + m * step * item_size(storage), (end - begin if unit == 1 else 1) * g.src_cols, run + m * s.row)
     s.cells = run - begin * s.row
     return s
 
 
-cdef inline const real *row_of(const real *rows, int64_t distance, int64_t index, int64_t low, int64_t high, const real *zeros) noexcept nogil:
+cdef inline const char *row_of(const char *rows, int64_t distance, int64_t index, int64_t low, int64_t high, const char *zeros) noexcept nogil:
     """The row of an index, low <= index < high, or zeros."""
     return rows + index * distance if low <= index < high else zeros
 
@@ -182,16 +196,15 @@ cdef inline int64_t alike(const View *v, int64_t first, int64_t reads, int64_t t
     return begin if t < begin else end if t < end else divide_up(v.high - first, reads)
 
 
-cdef inline void load_columns(bint twins, int taps, int by, int64_t unit, const real *x, const real *other, vec *column) noexcept nogil:
-    """column[j][q] = x[q by + j unit] for j < taps. By two, neighbours are every other number of the same two vectors, the second of which, as the second half
+cdef inline void load_columns(int held, bint twins, int taps, int by, int64_t unit, const char *x, const char *other, vec *column) noexcept nogil:
+    """column[j][q] = x[q by + j unit] for j < taps, the unit in bytes. By two, neighbours are every other number of the same two vectors, the second of which, as the second half
     of twins, lies at `other`."""
-    cdef vec low, high
-    cdef int j
+    cdef vec[2] both
+    cdef int j, size = 2 if held < FLOAT32 else sizeof(real)
     for j in range(taps):
         if by == 1:
-            column[j] = load_twins(x + j * unit, other + j * unit) if twins else load(x + j * unit)
-        elif j % 2 == 0:
-            low, high = load_once(x + j), load_once(other + j)
-            column[j] = even_lanes(low, high)
+            column[j] = load_stored_twins(held, x + j * unit, other + j * unit) if twins else load_stored(held, x + j * unit)
         else:
-            column[j] = odd_lanes(low, high)
+            if j % 2 == 0:
+                load_stored_both(held, x + j * size, other + j * size, both)
+            column[j] = every_stored(held, j % 2, both)

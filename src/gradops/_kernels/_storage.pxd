@@ -12,6 +12,11 @@ cdef extern from "kernels.h" nogil:
     vec load(const real *p)
     vec load_once(const real *p)
     vec spread_once(const real *p)
+    const int IN_REGISTERS
+    vec load_stored(int storage, const char *p)
+    vec load_stored_twins(int storage, const char *a, const char *b)
+    void load_stored_both(int storage, const char *a, const char *b, vec *both)
+    vec every_stored(int storage, bint odd, const vec *both)
     void load_wide(int held, const char *p, vec *v)
     void store_wide(int held, char *p, const vec *v)
     const real *unknown(const real *p)

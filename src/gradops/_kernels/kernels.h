@@ -678,6 +678,42 @@ static inline __attribute__((always_inline)) void load_wide(int held, const char
 static inline __attribute__((always_inline)) void store_wide(int held, char *p, const vec *v) { store_reals(held, (real *)p, v); }
 #endif
 
+/* Of numbers as they are stored where IN_REGISTERS, else of real ones: `storage`, a compile-time constant, is 0 for float16, 1 for bfloat16. A vector of
+ * them; of twins, half as many at a and at b; both, as many at a and at b, and every other one of these, from the first or the second one on. */
+#if defined(__AVX512F__) && !defined(GRADOPS_REAL_f64)
+enum { IN_REGISTERS = 1 };
+
+static inline vec widened(int storage, __m256i halves) {
+    return storage == 0 ? (vec)_mm512_cvtph_ps(halves) : (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+}
+static inline vec load_stored(int storage, const char *p) {
+    return storage > 1 ? load((const real *)p) : widened(storage, _mm256_loadu_si256((const __m256i *)p));
+}
+static inline vec load_stored_twins(int storage, const char *a, const char *b) {
+    if (storage > 1) return load_twins((const real *)a, (const real *)b);
+    return widened(storage, _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)a)), _mm_loadu_si128((const __m128i *)b), 1));
+}
+static inline void load_stored_both(int storage, const char *a, const char *b, vec *both) {
+    both[0] = storage > 1 ? load_once((const real *)a) : in_register((vec)_mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)a)), _mm256_loadu_si256((const __m256i *)b), 1));
+    if (storage > 1) both[1] = load_once((const real *)b);
+}
+static inline vec every_stored(int storage, int odd, const vec *both) {
+    const __m512i words = (__m512i)both[0];
+    if (storage > 1) return odd ? odd_lanes(both[0], both[1]) : even_lanes(both[0], both[1]);
+    if (storage == 1) return odd ? (vec)_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000u)) : (vec)_mm512_slli_epi32(words, 16);
+    return widened(0, _mm512_cvtepi32_epi16(odd ? _mm512_srli_epi32(words, 16) : words));
+}
+#else
+enum { IN_REGISTERS = 0 };
+static inline vec load_stored(int storage, const char *p) { return load((const real *)p); }
+static inline vec load_stored_twins(int storage, const char *a, const char *b) { return load_twins((const real *)a, (const real *)b); }
+static inline void load_stored_both(int storage, const char *a, const char *b, vec *both) {
+    both[0] = load_once((const real *)a);
+    both[1] = load_once((const real *)b);
+}
+static inline vec every_stored(int storage, int odd, const vec *both) { return odd ? odd_lanes(both[0], both[1]) : even_lanes(both[0], both[1]); }
+#endif
+
 #define GRADOPS_TWO(what, from, to) \
     static inline void what##_vectors(const from *src, to *dst) { what##_vector(src, dst); what##_vector(src + FLOATS, dst + FLOATS); }
 GRADOPS_TWO(widen_bfloat16, uint16_t, float)

@@ -94,20 +94,20 @@ cdef inline void add_taps(int taps, int step, int rows, const vec *v, bint held,
                 acc[k] = acc[k] + weight * v[p] if held or rows > 1 else multiply_add(weights[i * weight_row], v[p], acc[k])
 
 
-cdef inline void add_lane(bint twins, int taps, int cols, int step, int by, int rows, const real *const *x, const real *const *other, int64_t start, int64_t unit, const vec *mask, bint held, const vec *held_weights, const real *weights, vec *acc) noexcept nogil:
+cdef inline void add_lane(bint twins, int taps, int cols, int step, int by, int rows, const char *const *x, const char *const *other, int64_t start, int64_t unit, const vec *mask, bint held, const vec *held_weights, const real *weights, vec *acc) noexcept nogil:
     """Adds all rows of a step to the sums of a lane of columns that has so many taps in a row; weights are [cols][taps]."""
     cdef vec[2 * TAPS] column
     cdef vec[2] v
     cdef int j, p
     for p in range(step * rows):
-        load_columns(twins, cols, by, unit, x[p] + start, other[p] + start, column + p * cols)
+        load_columns(REAL_STORAGE, twins, cols, by, unit * <int64_t> sizeof(real), x[p] + start * <int64_t> sizeof(real), other[p] + start * <int64_t> sizeof(real), column + p * cols)
     for j in range(cols):
         for p in range(step * rows):
             v[p] = keep(column[p * cols + j], mask[j])
         add_taps(taps, step, rows, v, held, held_weights + j * taps, weights + j * taps, 1, acc)
 
 
-cdef inline void add_any_lane(int taps, int step, int by, int rows, const real *const *x, const real *const *other, const Columns *col, int64_t weight_row, const real *masks, vec *acc) noexcept nogil:
+cdef inline void add_any_lane(int taps, int step, int by, int rows, const char *const *x, const char *const *other, const Columns *col, int64_t weight_row, const real *masks, vec *acc) noexcept nogil:
     """add_lane for any number of taps in a row."""
     cdef const real *weights = col.weights
     cdef vec[2] v
@@ -115,7 +115,7 @@ cdef inline void add_any_lane(int taps, int step, int by, int rows, const real *
     cdef int p
     while True:
         for p in range(step * rows):
-            load_columns(False, 1, by, 0, x[p] + col.x + tap * col.unit, other[p] + col.x + tap * col.unit, v + p)
+            load_columns(REAL_STORAGE, False, 1, by, 0, x[p] + (col.x + tap * col.unit) * <int64_t> sizeof(real), other[p] + (col.x + tap * col.unit) * <int64_t> sizeof(real), v + p)
             v[p] = keep(v[p], load(masks + tap * VL))
         add_taps(taps, step, rows, v, False, NULL, weights, weight_row, acc)
         weights += col.weight_step
@@ -156,8 +156,8 @@ cdef inline void walk_down(bint twins, int lanes, int taps, int one, int two, in
     """planes_ukr for the vector of pixels from `cell` on. Some rows a step are added to the sums of all rows of out that have a tap there; for each of them, one
     is completed. What the loop needs is read before, since for all that compilers know, a tile lies in `out`."""
     cdef vec[2 * (TAPS + 1)] acc
-    cdef const real *x[2]
-    cdef const real *other[2]
+    cdef const char *x[2]
+    cdef const char *other[2]
     cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, k, lane, p
     cdef int64_t first = s.v.low // step * step, steps = divide_up(s.v.high - first, reads) if s.v.low < s.v.high else 0, t = 0, end
     cdef int64_t some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows, twin_out = s.twin_out
@@ -174,17 +174,17 @@ cdef inline void walk_down(bint twins, int lanes, int taps, int one, int two, in
     while t < steps:                                    # as many as read rows that lie inside, or one that does not
         end = alike(&s.v, first, reads, t)
         for p in range(reads):
-            x[p] = row_of(s.v.cells + by * cell, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros)
-            other[p] = row_of(s.v.cells + s.twin_src, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros) if twins else x[p] + VL
+            x[p] = row_of(s.v.cells + by * cell * <int64_t> sizeof(real), s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros)
+            other[p] = row_of(s.v.cells + s.twin_src * <int64_t> sizeof(real), s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros) if twins else x[p] + VL * <int64_t> sizeof(real)
         while True:
             for p in range(reads):
-                x[p] = unknown(x[p])
+                x[p] = <const char *> unknown(<const real *> x[p])
                 if twins:
-                    other[p] = unknown(other[p])
+                    other[p] = <const char *> unknown(<const real *> other[p])
                 else:
                     prefetch_soon(x[p] + ahead)
                 if by == 2 and not twins:
-                    other[p] = x[p] + VL
+                    other[p] = x[p] + VL * <int64_t> sizeof(real)
                     prefetch_soon(other[p] + ahead)
             if one:
                 add_lane(twins, taps, one, step, by, rows, x, other, col[0].x, col[0].unit, mask, held, held_weights, weights, acc)
@@ -387,7 +387,7 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
     cdef Tile *s
     while t < r.row.count:
         rows = smaller(r.rows, r.row.count - t)
-        v = view(g, w.storage, r, w.src, plane, planes, t, rows, w.masks, scratch)
+        v = view(g, w.storage, REAL_STORAGE, r, w.src, plane, planes, t, rows, w.masks, scratch)
         for i in range(w.together):
             s, row = tiles + i, row_lanes(g) + first + i
             aim(s, w, r, &v, row, w.weights + plane % g.groups * w.taps, smaller(rows, row.count - t))
@@ -413,7 +413,7 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
 cdef inline void advance(Tile *s, const Gather *w, int64_t planes) noexcept nogil:
     """By so many planes."""
     cdef int64_t i
-    s.v.cells += planes * w.g.src_rows * w.g.src_cols
+    s.v.cells += planes * w.g.src_rows * w.g.src_cols * <int64_t> sizeof(real)
     s.out += planes * w.g.dst_rows * w.g.dst_cols
     for i in range(w.g.col_lanes):
         s.lanes[i].weights += planes * w.taps
@@ -421,7 +421,7 @@ cdef inline void advance(Tile *s, const Gather *w, int64_t planes) noexcept nogi
 
 cdef int64_t planes_at_once(const Gather *w, int64_t plane, int64_t end) noexcept nogil:
     """How many planes have the same tiles from one on: of one image."""
-    return planes_together(w.g, w.storage, &w.r, plane, smaller(end - plane, w.g.groups - plane % w.g.groups)) if is_whole(w) else 1
+    return planes_together(w.g, w.storage, REAL_STORAGE, &w.r, plane, smaller(end - plane, w.g.groups - plane % w.g.groups)) if is_whole(w) else 1
 
 
 cdef void gather_planes(const void *work, int64_t index, void *slab) noexcept nogil:

@@ -12,10 +12,10 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, copy_run, held_planes, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, item_size, keep, load, load_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, FLOAT32, IN_REGISTERS, MR, REAL_STORAGE, VL, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
@@ -31,7 +31,7 @@ ctypedef void (*walk_t)(const Tile *s, real *sums) noexcept nogil
 
 cdef struct Reduce:
     const Problem *g
-    int storage
+    int storage, held                                   # what planes are stored as, and computed from
     const char *x
     const char *dy
     Total dw
@@ -49,6 +49,7 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef Reader largest = largest_reader(g)
     w.r, w.taps = reader(g, 0), g.filter_rows * g.filter_cols
+    w.held = held_planes(w.storage)
     w.walk = walker(&w.r)
     w.size, w.lines, w.shared = view_size(g, &largest), padded(copied_rows(&largest, largest.rows, g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, BLOCKS), VL)
@@ -59,15 +60,16 @@ cdef void plan(Reduce *w) noexcept nogil:
 
 cdef struct Tile:
     View v
-    int64_t x, unit                                     # the column that the first pixel's first tap reads, from tap to tap
+    int64_t x, unit                                     # the column that the first pixel's first tap reads, from tap to tap, in bytes
     int64_t rows, vectors                               # of dy
-    const real *dy
-    int64_t dy_row
+    int held                                            # what planes are computed from
+    const char *dy
+    int64_t dy_row                                      # in bytes
     int64_t tap_rows, tap_cols
     const real *masks                                   # [vector][tap][VL]
     int64_t sums_row, sums_col                          # distances of the sums of taps
-    int64_t x_ahead, dy_ahead                           # how far ahead rows are fetched, in reals
-    int64_t twin_x, twin_dy                             # of twins: to those of the next plane, or 0 if there is none
+    int64_t x_ahead, dy_ahead                           # how far ahead rows are fetched, in bytes
+    int64_t twin_x, twin_dy                             # of twins: to those of the next plane, or 0 if there is none, in bytes
 
 
 cdef inline void add_twins(bint both, real *sums, vec v) noexcept nogil:
@@ -77,27 +79,27 @@ cdef inline void add_twins(bint both, real *sums, vec v) noexcept nogil:
         store(sums + VL, load(sums + VL) + twin_lanes(upper_half(v), zero()))
 
 
-cdef inline void planes_ukr(bint twins, int taps, int wide, int step, int by, const Tile *s, int64_t tap, real *sums) noexcept nogil:
+cdef inline void planes_ukr(int held, bint twins, int taps, int wide, int step, int by, const Tile *s, int64_t tap, real *sums) noexcept nogil:
     """sums[i][j] += sum_(r, q) x[r step + i][q by + tap + j] dy[r][q] for i < taps, j < wide and all rows and columns of a strip. The first columns of taps
     fetch what lies ahead.
 
     Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
 
-    *Assumes:* twins, taps, wide, step and by are compile-time constants of the caller; taps by two are neighbours unless wide is 1; a strip has vectors, and rows
+    *Assumes:* held, twins, taps, wide, step and by are compile-time constants of the caller; taps by two are neighbours unless wide is 1; a strip has vectors, and rows
     inside the image.
     """
     cdef vec[SUMS] acc
     cdef vec[TAPS] d                                    # rows of dy: that of tap 0 and those before
     cdef vec[TAPS] mask
     cdef vec[TAPS] column
-    cdef const real *x[2]
-    cdef const real *other[2]
-    cdef const real *dy
-    cdef const real *twin = NULL
+    cdef const char *x[2]
+    cdef const char *other[2]
+    cdef const char *dy
+    cdef const char *twin = NULL
     cdef int64_t first = s.v.low // step, rows = divide_up(s.v.high, step), begin = s.x + tap * s.unit, unit = s.unit, q = 0, r, end, dy_row
     cdef int64_t x_ahead = s.x_ahead if tap == 0 else 0, dy_ahead = s.dy_ahead if tap == 0 else 0, x_row = step * s.v.row
     cdef int64_t sums_row = s.sums_row, sums_col = s.sums_col
-    cdef int window = (taps + step - 1) // step, i, j, k, p
+    cdef int window = (taps + step - 1) // step, line = VL * (2 if held < FLOAT32 else sizeof(real)), i, j, k, p
     cdef bint both = s.twin_x != 0
     for i in range(taps):
         for j in range(wide):
@@ -106,40 +108,40 @@ cdef inline void planes_ukr(bint twins, int taps, int wide, int step, int by, co
         for j in range(wide):
             mask[j] = load(s.masks + (q * s.tap_cols + tap + j) * VL)
         for k in range(1, window):
-            dy = row_of(s.dy + q * VL, s.dy_row, first - k, 0, s.rows, s.v.zeros)
-            d[k - 1] = load_twins(dy, row_of(s.dy + s.twin_dy, s.dy_row, first - k, 0, s.rows, s.v.zeros)) if twins else load(dy)
+            dy = row_of(s.dy + q * line, s.dy_row, first - k, 0, s.rows, s.v.zeros)
+            d[k - 1] = load_stored_twins(held, dy, row_of(s.dy + s.twin_dy, s.dy_row, first - k, 0, s.rows, s.v.zeros)) if twins else load_stored(held, dy)
         r = first
         while True:                                     # as many rows as lie inside, of dy and for all steps, or none of them
             end = alike(&s.v, first * step, step, r - first) + first
             if r < s.rows:
                 end = smaller(end, s.rows)
-            dy, dy_row = row_of(s.dy + q * VL, s.dy_row, r, 0, s.rows, s.v.zeros), s.dy_row if r < s.rows else 0
+            dy, dy_row = row_of(s.dy + q * line, s.dy_row, r, 0, s.rows, s.v.zeros), s.dy_row if r < s.rows else 0
             if twins:
                 twin = row_of(s.dy + s.twin_dy, s.dy_row, r, 0, s.rows, s.v.zeros)
             for p in range(step):
-                x[p] = row_of(s.v.cells + q * by * VL, s.v.row, r * step + p, s.v.low, s.v.high, s.v.zeros) + begin
-                other[p] = row_of(s.v.cells + s.twin_x, s.v.row, r * step + p, s.v.low, s.v.high, s.v.zeros) + begin if twins else x[p] + VL
+                x[p] = row_of(s.v.cells + q * by * line, s.v.row, r * step + p, s.v.low, s.v.high, s.v.zeros) + begin
+                other[p] = row_of(s.v.cells + s.twin_x, s.v.row, r * step + p, s.v.low, s.v.high, s.v.zeros) + begin if twins else x[p] + line
             while True:
-                dy = unknown(dy)
+                dy = <const char *> unknown(<const real *> dy)
                 for k in range(window - 1, 0, -1):
                     d[k] = d[k - 1]
                 if twins:
-                    twin = unknown(twin)
-                    d[0] = load_twins(dy, twin)
+                    twin = <const char *> unknown(<const real *> twin)
+                    d[0] = load_stored_twins(held, dy, twin)
                     twin += dy_row
                 else:
-                    d[0] = load(dy)
+                    d[0] = load_stored(held, dy)
                     prefetch_soon(dy + dy_ahead)
                 for p in range(step):
-                    x[p] = unknown(x[p])
+                    x[p] = <const char *> unknown(<const real *> x[p])
                     if twins:
-                        other[p] = unknown(other[p])
+                        other[p] = <const char *> unknown(<const real *> other[p])
                     else:
                         prefetch_soon(x[p] + x_ahead)
                     if by == 2 and not twins:
-                        other[p] = x[p] + VL
+                        other[p] = x[p] + line
                         prefetch_soon(other[p] + x_ahead)
-                    load_columns(twins, wide, by, unit, x[p], other[p], column)
+                    load_columns(held, twins, wide, by, unit, x[p], other[p], column)
                     for j in range(wide):
                         column[j] = keep(column[j], mask[j])
                         for k in range((taps + step - 1 - p) // step):
@@ -174,54 +176,68 @@ cdef inline int tile_cols(int taps) noexcept nogil:
     return 4 if taps < 3 else 3
 
 
-cdef inline void planes_tile(int taps, bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
+cdef inline void planes_tile(int held, int taps, bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
     """planes_ukr for all columns of taps, several at once if wide."""
     cdef int64_t tap = 0
     while wide and s.tap_cols - tap >= tile_cols(taps):
-        planes_ukr(False, taps, tile_cols(taps), step, by, s, tap, sums + tap * s.sums_col)
+        planes_ukr(held, False, taps, tile_cols(taps), step, by, s, tap, sums + tap * s.sums_col)
         tap += tile_cols(taps)
     while tap < s.tap_cols:
-        planes_ukr(False, taps, 1, step, by, s, tap, sums + tap * s.sums_col)
+        planes_ukr(held, False, taps, 1, step, by, s, tap, sums + tap * s.sums_col)
         tap += 1
 
 
-cdef inline void planes_taps(bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
+cdef inline void planes_taps(int held, bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
     """planes_tile for any rows of taps <= TAPS."""
-    if s.tap_rows == 3: planes_tile(3, wide, step, by, s, sums)
-    elif s.tap_rows == 1: planes_tile(1, wide, step, by, s, sums)
-    elif s.tap_rows == 2: planes_tile(2, wide, step, by, s, sums)
-    elif s.tap_rows == 4: planes_tile(4, wide, step, by, s, sums)
-    elif s.tap_rows == 5: planes_tile(5, wide, step, by, s, sums)
-    elif s.tap_rows == 6: planes_tile(6, wide, step, by, s, sums)
-    elif s.tap_rows == 7: planes_tile(7, wide, step, by, s, sums)
+    if s.tap_rows == 3: planes_tile(held, 3, wide, step, by, s, sums)
+    elif s.tap_rows == 1: planes_tile(held, 1, wide, step, by, s, sums)
+    elif s.tap_rows == 2: planes_tile(held, 2, wide, step, by, s, sums)
+    elif s.tap_rows == 4: planes_tile(held, 4, wide, step, by, s, sums)
+    elif s.tap_rows == 5: planes_tile(held, 5, wide, step, by, s, sums)
+    elif s.tap_rows == 6: planes_tile(held, 6, wide, step, by, s, sums)
+    elif s.tap_rows == 7: planes_tile(held, 7, wide, step, by, s, sums)
+
+
+cdef inline void held_taps(bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
+    """planes_taps for what planes are computed from."""
+    if s.held == REAL_STORAGE: planes_taps(REAL_STORAGE, wide, step, by, s, sums)
+    elif IN_REGISTERS and s.held == BFLOAT16: planes_taps(BFLOAT16, wide, step, by, s, sums)
+    elif IN_REGISTERS and s.held == FLOAT16: planes_taps(FLOAT16, wide, step, by, s, sums)
+
+
+cdef inline void held_twins(int step, const Tile *s, real *sums) noexcept nogil:
+    """planes_ukr for twins and what planes are computed from."""
+    if s.held == REAL_STORAGE: planes_ukr(REAL_STORAGE, True, SQUARE, SQUARE, step, step, s, 0, sums)
+    elif IN_REGISTERS and s.held == BFLOAT16: planes_ukr(BFLOAT16, True, SQUARE, SQUARE, step, step, s, 0, sums)
+    elif IN_REGISTERS and s.held == FLOAT16: planes_ukr(FLOAT16, True, SQUARE, SQUARE, step, step, s, 0, sums)
 
 
 cdef void walk_ones(const Tile *s, real *sums) noexcept nogil:
-    planes_taps(True, 1, 1, s, sums)
+    held_taps(True, 1, 1, s, sums)
 
 
 cdef void walk_twos(const Tile *s, real *sums) noexcept nogil:
-    planes_taps(True, 2, 2, s, sums)
+    held_taps(True, 2, 2, s, sums)
 
 
 cdef void walk_rows_by_two(const Tile *s, real *sums) noexcept nogil:
-    planes_taps(True, 2, 1, s, sums)
+    held_taps(True, 2, 1, s, sums)
 
 
 cdef void walk_columns_by_two(const Tile *s, real *sums) noexcept nogil:
-    planes_taps(False, 1, 2, s, sums)
+    held_taps(False, 1, 2, s, sums)
 
 
 cdef void walk_apart(const Tile *s, real *sums) noexcept nogil:
-    planes_taps(False, 2, 2, s, sums)
+    held_taps(False, 2, 2, s, sums)
 
 
 cdef void walk_twins(const Tile *s, real *sums) noexcept nogil:
-    planes_ukr(True, SQUARE, SQUARE, 1, 1, s, 0, sums)
+    held_twins(1, s, sums)
 
 
 cdef void walk_twins_by_two(const Tile *s, real *sums) noexcept nogil:
-    planes_ukr(True, SQUARE, SQUARE, 2, 2, s, 0, sums)
+    held_twins(2, s, sums)
 
 
 cdef walk_t walker(const Reader *r) noexcept nogil:
@@ -237,49 +253,49 @@ cdef walk_t walker(const Reader *r) noexcept nogil:
 
 cdef bint dy_lies(const Reduce *w, int64_t plane) noexcept nogil:
     """Whether rows of dy are read where they lie: none that the last vector would reach over the end of the array from."""
-    return w.storage == REAL_STORAGE and (w.g.images * w.g.groups - 1 - plane) * w.g.dst_rows * w.g.dst_cols >= VL
+    return w.storage == w.held and (w.g.images * w.g.groups - 1 - plane) * w.g.dst_rows * w.g.dst_cols >= VL
 
 
-cdef const real *rows_of_dy(const Reduce *w, const Lane *row, int64_t plane, int64_t planes, int64_t t, int64_t rows, int64_t *step, real *lines) noexcept nogil:
+cdef const char *rows_of_dy(const Reduce *w, const Lane *row, int64_t plane, int64_t planes, int64_t t, int64_t rows, int64_t *step, char *lines) noexcept nogil:
     """Rows t.. of a lane, at a distance, and of the planes after it; copied to `lines` unless they lie as they are read."""
     cdef const Problem *g = w.g
-    cdef int64_t cols = g.dst_cols, size = g.dst_rows * cols, r
+    cdef int64_t cols = g.dst_cols, size = g.dst_rows * cols, each = item_size(w.held), r
     cdef const char *dy = w.dy + (plane * size + (row.out_start + row.out_step * t) * cols) * item_size(w.storage)
-    step[0] = row.out_step * cols
+    step[0] = row.out_step * cols * each
     if dy_lies(w, plane + planes - 1):
-        return <const real *> dy
+        return dy
     if row.out_step == 1:
         rows += (planes - 1) * g.dst_rows
-        widen(w.storage, dy, rows * cols, lines)
+        copy_run(w.storage, w.held, dy, rows * cols, lines)
     for r in range(rows if row.out_step > 1 else 0):
-        widen(w.storage, dy + r * step[0] * item_size(w.storage), cols, lines + r * cols)
-    store(lines + rows * cols, zero())
-    step[0] = cols
+        copy_run(w.storage, w.held, dy + r * row.out_step * cols * item_size(w.storage), cols, lines + r * cols * each)
+    store(<real *> (lines + rows * cols * each), zero())
+    step[0] = cols * each
     return lines
 
 
 cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t planes, real *sums, real *scratch) noexcept nogil:
     """Adds one lane of rows of some planes, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t t = 0, done, some
+    cdef int64_t t = 0, done, some, each = item_size(w.held)
     cdef Tile s
-    s.x, s.unit, s.vectors, s.tap_rows, s.tap_cols = r.col.src_start, r.col.tap_step, r.line // VL, r.row.taps, r.col.taps
-    s.masks, s.sums_col = w.masks, w.channels * VL
+    s.x, s.unit, s.vectors, s.tap_rows, s.tap_cols = r.col.src_start * each, r.col.tap_step * each, r.line // VL, r.row.taps, r.col.taps
+    s.held, s.masks, s.sums_col = w.held, w.masks, w.channels * VL
     s.sums_row = g.filter_cols * s.sums_col
     while t < r.row.count:
         s.rows = smaller(r.rows, r.row.count - t)
-        s.v = view(g, w.storage, r, w.x, plane, planes, t, s.rows, w.masks, scratch)
-        s.dy = rows_of_dy(w, &r.row, plane, planes, t, s.rows, &s.dy_row, scratch + w.size)
+        s.v = view(g, w.storage, w.held, r, w.x, plane, planes, t, s.rows, w.masks, scratch)
+        s.dy = rows_of_dy(w, &r.row, plane, planes, t, s.rows, &s.dy_row, <char *> (scratch + w.size))
         s.x_ahead = s.dy_ahead = 0
-        if w.storage == REAL_STORAGE:
+        if w.storage == w.held:
             s.x_ahead, s.dy_ahead = s.rows * r.row.z_step * s.v.row, s.rows * s.dy_row
         done = 0 if s.v.low < s.v.high else planes
         while done < planes:
             some = smaller(planes - done, 2) if r.twins else 1
-            s.twin_x, s.twin_dy = (some - 1) * g.src_rows * g.src_cols, (some - 1) * g.dst_rows * g.dst_cols
+            s.twin_x, s.twin_dy = (some - 1) * g.src_rows * g.src_cols * each, (some - 1) * g.dst_rows * g.dst_cols * each
             w.walk(&s, sums + done * VL)
-            s.v.cells += some * g.src_rows * g.src_cols
-            s.dy += some * g.dst_rows * g.dst_cols
+            s.v.cells += some * g.src_rows * g.src_cols * each
+            s.dy += some * g.dst_rows * g.dst_cols * each
             done += some
         t += s.rows
 
@@ -288,8 +304,8 @@ cdef int64_t planes_at_once(const Reduce *w, int64_t plane, int64_t left) noexce
     """How many of so many planes have the same strip from one on."""
     if w.r.rows < w.r.row.count or w.g.row_lanes > 1:
         return 1
-    left = planes_together(w.g, w.storage, &w.r, plane, left)
-    while w.storage == REAL_STORAGE and left > 1 and not dy_lies(w, plane + left - 1):
+    left = planes_together(w.g, w.storage, w.held, &w.r, plane, left)
+    while w.storage == w.held and left > 1 and not dy_lies(w, plane + left - 1):
         left -= 1
     return left
 

@@ -19,7 +19,7 @@ cimport _storage
 cimport _winograd
 from _storage cimport load, load_wide, real, store, store_wide, vec
 
-SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD}
+SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "IN_REGISTERS": _storage.IN_REGISTERS}
 
 
 cdef char *bytes_of(array) except NULL:
@@ -127,6 +127,34 @@ def twins(one, other, dst):
     store(reals_of(dst), _storage.load_twins(reals_of(one), reals_of(other)))
     store(reals_of(dst) + _storage.VL, _storage.spread_twins(reals_of(one), reals_of(other)))
     store(reals_of(dst) + 2 * _storage.VL, _storage.twin_lanes(_storage.upper_half(load(reals_of(one))), _storage.upper_half(load(reals_of(other)))))
+
+
+def load_stored(int storage, src, other, dst):
+    """A vector at src, twins, every other one of two vectors, from the first and from the second one on."""
+    cdef const char *a = bytes_of(src)
+    cdef const char *b = bytes_of(other)
+    cdef vec[2] both
+    store(reals_of(dst), _storage.load_stored(storage, a))
+    store(reals_of(dst) + _storage.VL, _storage.load_stored_twins(storage, a, b))
+    _storage.load_stored_both(storage, a, b, both)
+    store(reals_of(dst) + 2 * _storage.VL, _storage.every_stored(storage, False, both))
+    store(reals_of(dst) + 3 * _storage.VL, _storage.every_stored(storage, True, both))
+
+
+def store_stored(int storage, v, int64_t n, dst):
+    _storage.store_stored(storage, bytes_of(dst), n, load(reals_of(v)))
+
+
+def store_stored_pairs(int storage, even, odd, int64_t n, dst):
+    _storage.store_stored_pairs(storage, bytes_of(dst), n, load(reals_of(even)), load(reals_of(odd)))
+
+
+def store_stored_twins(int storage, even, odd, int64_t n, one, other):
+    """Halves of `even`, or, if there is an odd one, of pairs of both."""
+    if odd is None:
+        _storage.store_stored_twins(storage, bytes_of(one), bytes_of(other), n, load(reals_of(even)))
+    else:
+        _storage.store_stored_twin_pairs(storage, bytes_of(one), bytes_of(other), n, load(reals_of(even)), load(reals_of(odd)))
 
 
 def alike(int64_t low, int64_t high, int64_t first, int64_t reads, int64_t t):

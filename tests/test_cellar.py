@@ -331,6 +331,67 @@ def test_twins_are_halves_of_two_vectors(probe, storage):
     assert np.array_equal(upper, [*one[half:], *other[half:]])
 
 
+def registers_widen(probe, storage):
+    """Whether vectors are loaded from and stored to this type, which the probe's precision has otherwise."""
+    return probe.SIZES["IN_REGISTERS"] or dtype_named(storage) == np.dtype(real_of(storage))
+
+
+@every_storage
+def test_vectors_are_loaded_as_they_are_stored(probe, storage):
+    lanes, dtype, real = probe.SIZES["VL"], dtype_named(storage), real_of(storage)
+    half = lanes // 2
+    one, other = integers((2, lanes), real).astype(dtype)
+    loaded, twins, even, odd = got = np.zeros((4, lanes), real)
+    if registers_widen(probe, storage):
+        probe.load_stored(STORAGE[storage], one, other, got)
+        assert np.array_equal(loaded, one.astype(real))
+        assert np.array_equal(twins, np.concatenate([one[:half], other[:half]]).astype(real))
+        every = np.concatenate([one, other]).astype(real)
+        assert np.array_equal(even, every[::2]) and np.array_equal(odd, every[1::2])
+    else:
+        assert storage in ("float16", "bfloat16")
+
+
+@every_storage
+def test_vectors_are_rounded_as_they_are_stored_and_nothing_beyond(probe, storage):
+    lanes, dtype, real = probe.SIZES["VL"], dtype_named(storage), real_of(storage)
+    if not registers_widen(probe, storage):
+        assert storage in ("float16", "bfloat16")
+        return
+    code, half = STORAGE[storage], lanes // 2
+    even, odd = values = (np.random.default_rng(3).standard_normal((2, lanes)) * 90).astype(real)
+    stored, pairs = values.astype(dtype), np.stack([even, odd], 1).ravel().astype(dtype)
+    for n in range(1, lanes + 1):
+        with only(np.arange(n), stored[0, :n], dtype, n) as dst:
+            probe.store_stored(code, even, n, dst)
+    for n in range(1, 2 * lanes + 1):
+        with only(np.arange(n), pairs[:n], dtype, n) as dst:
+            probe.store_stored_pairs(code, even, odd, n, dst)
+    for second, each, most in (None, stored[0], half), (odd, pairs, lanes):
+        for n in range(1, most + 1):
+            with (
+                only(np.arange(n), each[:n], dtype, n) as one,
+                only(np.arange(n), each[most : most + n], dtype, n) as other,
+            ):
+                probe.store_stored_twins(code, even, second, n, one, other)
+
+
+@every_half
+def test_what_is_no_number_stays_none_in_a_register(probe, storage):
+    lanes, dtype = probe.SIZES["VL"], dtype_named(storage)
+    special = np.array([np.nan, -np.nan, np.inf, -np.inf, 3.4e38, -0.0, 1e-40, 0x7F7FFFFF], np.float32)
+    special[-1] = np.uint32(0x7F800001).view(np.float32)
+    src, got = np.resize(special, lanes).astype(np.float32), np.zeros(lanes, dtype)
+    probe.narrow(STORAGE[storage], src, lanes, got)
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = src.astype(dtype).astype(np.float32)
+    assert np.array_equal(got.astype(np.float32), want, equal_nan=True)
+    if registers_widen(probe, storage):
+        again = np.zeros(lanes, dtype)
+        probe.store_stored(STORAGE[storage], src, lanes, again)
+        assert_same_bits(again, got)
+
+
 @every_real
 def test_a_walk_stops_where_rows_begin_or_cease_to_lie_inside(probe, storage):
     for low, high, reads in product(range(4), range(1, 9), (1, 2)):

@@ -14,8 +14,8 @@ from gradops._algorithms import (
     LEAST_CROWDED_TAPS,
     LEAST_PIXELS,
     LEAST_PIXELS_A_TAP,
-    LEAST_TURNED_HALVES,
     LEAST_TURNED_PIXELS,
+    LEAST_TURNED_PIXELS_A_TAP,
     MOST_PLANE_COLUMNS,
     MOST_PLANE_MASKS,
     MOST_PLANE_ROWS,
@@ -155,12 +155,15 @@ def test_numbers_of_16_bits_are_computed_in_place_even_where_they_crowd(halves, 
 
 def test_numbers_of_16_bits_take_what_is_preferred_for_them(level, capfd, monkeypatch):
     monkeypatch.setattr("gradops._call._VERBOSE", True)
-    op, problem = OPS["depthwise_conv2d_native"], Problem(h=11, w=11, c=32, m=1, padding="SAME", layout="NCHW")
-    assert [accepting(op, problem, halves)[0] for halves in (True, False)] == ["inplace", "planes"]
+    op, problem = (
+        OPS["depthwise_conv2d_native_backprop_filter"],
+        Problem(h=14, w=14, c=CROWDED, m=1, s=5, padding="SAME"),
+    )
+    assert [accepting(op, problem, halves)[0] for halves in (True, False)] == ["inplace", "depthwise"]
     operands = random_normal(op.shapes(problem), np.float64, seed=7)
     for dtype in op.dtypes:
         op(problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
-        taken = "inplace" if dtype in ("float16", "bfloat16") else "planes"
+        taken = "inplace" if dtype in ("float16", "bfloat16") else "depthwise"
         assert f" {taken}_" in capfd.readouterr().err
 
 
@@ -213,24 +216,25 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
         assert set(accepted(op, m=2)) <= {"depthwise", "stem"}
 
 
-@pytest.mark.parametrize(("halves", "least"), [(False, LEAST_TURNED_PIXELS), (True, LEAST_TURNED_HALVES)])
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
-def test_small_planes_are_turned_where_rows_are_short(op, halves, least):
-    def first(w, stride=1):
-        problem = Problem(h=20, w=w, c=WIDEST_VECTOR, m=1, strides=(1, stride), padding="SAME", layout="NCHW")
-        return accepting(op, problem, halves)[0]
+def test_small_planes_are_turned_where_rows_are_short(op):
+    def first(w, stride=1, taps=3):
+        problem = Problem(h=20, w=w, c=WIDEST_VECTOR, m=1, r=taps, strides=(1, stride), padding="SAME", layout="NCHW")
+        return accepting(op, problem)[0]
 
-    for stride in 1, 2:
-        assert first(stride * least[stride], stride) == "planes"
-        assert first(stride * (least[stride] - 1), stride) == "inplace"
+    for stride, least in LEAST_TURNED_PIXELS.items():
+        assert first(stride * least, stride) == "planes"
+        assert first(stride * (least - 1), stride) == "inplace"
+    if op.result == "filter":
+        least = int(LEAST_TURNED_PIXELS_A_TAP * 7)
+        assert first(least + 1, taps=7) == "planes" and first(least, taps=7) == "inplace"
 
 
-@pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
-def test_planes_are_taken_where_two_share_a_vector(op, halves):
+def test_planes_are_taken_where_two_share_a_vector(op):
     def first(w, stride, **changed):
         problem = Problem(h=14, w=w, c=WIDEST_VECTOR, m=1, strides=(stride, stride), padding="SAME", layout="NCHW")
-        return accepting(op, replace(problem, **changed), halves)[0]
+        return accepting(op, replace(problem, **changed))[0]
 
     for stride, pixels in TWIN_PIXELS.items():
         least = max(pixels[0], LEAST_PIXELS_A_TAP * TWIN_TAPS) if op.result == "filter" else pixels[0]

@@ -178,9 +178,9 @@ In bfloat16 they are 0.7 to 1.1 times as large.
 MOST_TURNED_PIXELS = 1024
 """Of an image of channels first that `inplace` accepts, which it turns, a vector of channels at a time."""
 
-LEAST_TURNED_PIXELS, LEAST_TURNED_HALVES = {1: 10, 2: 9}, {1: 12, 2: 10}
-"""The same where `inplace` accepts, too; and of numbers of 16 bits, whose vectors of channels are half as large. Times of `inplace` over those of `planes`, 8
-images of 256 channels, 2 threads of a Zen 5, over 3x3, 5x5, 7x7; those of `depthwise` are 1.1 to 2.7 times as long as those of `inplace`.
+LEAST_TURNED_PIXELS, LEAST_TURNED_PIXELS_A_TAP = {1: 10, 2: 9}, 2.5
+"""The same where `inplace` accepts, too. Times of `inplace` over those of `planes`, 8 images of 256 channels, 2 threads of a Zen 5, over 3x3, 5x5, 7x7; those
+of `depthwise` are 1.1 to 2.7 times as long as those of `inplace`.
 
 ========  ========  ==================  ==================  ==================  ==================
 type      pixels    input, 1            input, 2            filter, 1           filter, 2
@@ -192,15 +192,25 @@ float32   12        1.50  1.24  1.18    0.61  0.75  0.61    1.52  1.22  0.96    
 float32   14        2.31  1.89  1.67    0.58  0.76  0.61    1.73  1.38  1.06    2.79  1.52  1.35
 float32   18        2.08  1.61  1.27    1.76  1.52  1.22    2.27  1.47  0.98          1.37  1.59
 float32   28        2.84  1.98  1.62    2.39  1.98  1.44    3.05  2.17  1.41
-bfloat16  10        1.18  0.83  0.85    0.71  0.61  0.58    1.18  1.06  0.81    1.89  1.16  0.95
-bfloat16  12        1.16  1.02  0.96    0.76  0.74  0.59    1.25  1.12  0.87    1.63  0.93  0.82
-bfloat16  14        1.82  1.64  1.49    0.69  0.77  0.67    1.50  1.24  0.97    1.62  1.07  0.96
-bfloat16  18        1.67  1.36  1.16    1.58  1.33  0.75    1.26  0.95  0.75
-bfloat16  28        1.38  1.17  1.03    1.41  1.05  0.83    1.47  1.45  1.02
 ========  ========  ==================  ==================  ==================  ==================
 
-Pixels of an input with a stride of 2 are half as many in each of its lanes of columns. In float64 they are 0.9 to 2 times as large as in float32, in
-float16 1.0 to 1.2 times as large as in bfloat16.
+Pixels of an input with a stride of 2 are half as many in each of its lanes of columns; here they are those of a lane (a Zen 4):
+
+========  ========  ==================  ==================  ==================  ==================
+type      pixels    input, 1            input, 2            filter, 1           filter, 2
+========  ========  ==================  ==================  ==================  ==================
+float32   9         1.06  0.73  0.72    1.13  1.02  0.82    0.88  0.68  0.56    1.15  0.68  0.61
+float32   10        1.02  0.82  0.79    1.22  1.08  0.87    0.97  0.72  0.60    1.32  0.74  0.66
+float32   12        1.18  0.88  0.83    1.46  1.30  0.92    1.16  0.84  0.67    1.36  0.83  0.74
+float32   14        1.60  1.13  1.03    1.55  1.35  1.00    1.51  0.83  0.74    1.43  0.86  0.84
+bfloat16  9         0.88  0.67  0.65    1.49  1.53  1.29    1.38  1.03  0.80    2.94  1.44  1.10
+bfloat16  10        1.10  0.77  0.75    1.60  1.57  1.32    1.68  1.07  0.82    3.08  1.64  1.39
+bfloat16  12        1.28  0.97  1.05    1.83  1.75  1.34    1.86  1.31  0.96    3.18  1.87  1.47
+bfloat16  14        1.72  1.37  1.11    1.96  1.86  1.52    1.96  1.49  1.13    3.30  1.75  1.69
+float16   10        1.01  0.85  0.77    1.68  1.70  1.33    1.48  1.15  0.86    2.17  1.36  1.11
+float16   14        1.76  1.09  0.94    1.56  1.43  1.06    1.63  1.04  0.84    1.75  1.01  0.88
+float64   9         1.24  0.83  0.71    1.40  1.26  0.89    1.23  0.87  0.78    1.33  0.75  0.77
+========  ========  ==================  ==================  ==================  ==================
 """
 
 TWIN_TAPS, TWIN_PIXELS = 3, {1: range(6, 9), 2: range(5, 9)}
@@ -489,7 +499,7 @@ def algorithms(
         return _multiplied(result, rows, cols, groups, outputs, data_format)
     inplace = groups >= WIDEST_VECTOR and _inplace(result, rows, cols)
     if data_format == "NCHW":
-        return _first(result, rows, cols, inplace, halves)
+        return _first(result, rows, cols, inplace)
     if not inplace:
         return ("depthwise",)
     crowded = not halves and _crowded(result, cols, groups)
@@ -648,12 +658,13 @@ def _crowded(result: str, cols: Axis, groups: int) -> bool:
     return distance % CROWDED == 0 if result == "filter" else cols.stride == 1 and distance % (2 * CROWDED) == 0
 
 
-def _first(result: str, rows: Axis, cols: Axis, inplace: bool, halves: bool) -> tuple[str, ...]:
+def _first(result: str, rows: Axis, cols: Axis, inplace: bool) -> tuple[str, ...]:
     """The algorithms for channels first, one filter for each."""
     planes = ("planes",) if _planes(result, rows, cols) else ()
     turned = ("inplace",) if inplace and max(rows.size * cols.size, rows.out * cols.out) <= MOST_TURNED_PIXELS else ()
-    least = LEAST_PIXELS if not turned else LEAST_TURNED_HALVES if halves else LEAST_TURNED_PIXELS
-    if planes and (_long(result, rows, cols, least[cols.stride]) or (turned and _twins(result, rows, cols))):
+    least = LEAST_TURNED_PIXELS if turned else LEAST_PIXELS
+    a_tap = LEAST_TURNED_PIXELS_A_TAP if turned else LEAST_PIXELS_A_TAP
+    if planes and (_long(result, rows, cols, least[cols.stride], a_tap) or (turned and _twins(result, rows, cols))):
         return (*planes, *turned, "depthwise")
     return (*turned, "depthwise", *planes)
 
@@ -669,13 +680,13 @@ def _planes(result: str, rows: Axis, cols: Axis) -> bool:
     return every and fits and widest * cols.taps <= MOST_PLANE_MASKS
 
 
-def _long(result: str, rows: Axis, cols: Axis, pixels: int) -> bool:
+def _long(result: str, rows: Axis, cols: Axis, pixels: int, a_tap: float) -> bool:
     """Whether rows of results fill enough of the vectors of `planes`, and rows that use the same taps enough of its tiles."""
     height, width = (axis.size if result == "input" else axis.out for axis in (rows, cols))
     if rows.dilation > 1 and height < LEAST_TILE_ROWS * rows.dilation:
         return False
     if result == "filter":
-        return width >= max(pixels, LEAST_PIXELS_A_TAP * rows.taps)
+        return width >= max(pixels, a_tap * rows.taps)
     return (width // cols.stride if result == "input" else width) >= pixels
 
 

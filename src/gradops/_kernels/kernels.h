@@ -535,8 +535,24 @@ static inline void widen_bfloat16_vector(const uint16_t *src, float *dst) {
 
 /* Numbers whose upper halves are v's, rounded. */
 static inline float_bits rounded_bfloat16(vec v) {
+#if defined(__AVX512F__)
+    const __m512i u = (__m512i)v, odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, odd), _mm512_set1_epi32(0x7fff));
+    return (float_bits)_mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
+#else
     float_bits u = (float_bits)v, is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
     return ((u | 0x400000) & is_nan) | ((u + 0x7fff + ((u >> 16) & 1)) & ~is_nan);
+#endif
+}
+
+static inline half_bits upper_halves(float_bits words) {
+#if defined(__AVX512BW__)                                       /* one shuffle in place of a shift and a conversion */
+    uint16_t upper __attribute__((vector_size(VECTOR_BYTES)));
+    for (int i = 0; i < 2 * FLOATS; i++) upper[i] = (2 * i + 1) % (2 * FLOATS);
+    return (half_bits)_mm512_castsi512_si256(_mm512_permutexvar_epi16((__m512i)upper, (__m512i)words));
+#else
+    return __builtin_convertvector(words >> 16, half_bits);
+#endif
 }
 
 #if defined(__AVX512BF16__)
@@ -551,7 +567,7 @@ static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
         return;
     }
 #endif
-    *(half_bits *)dst = __builtin_convertvector(rounded_bfloat16((vec)u) >> 16, half_bits);
+    *(half_bits *)dst = upper_halves(rounded_bfloat16((vec)u));
 }
 
 /* Results of pairs as they are stored. */
@@ -703,8 +719,60 @@ static inline vec every_stored(int storage, int odd, const vec *both) {
     if (storage == 1) return odd ? (vec)_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000u)) : (vec)_mm512_slli_epi32(words, 16);
     return widened(0, _mm512_cvtepi32_epi16(odd ? _mm512_srli_epi32(words, 16) : words));
 }
+
+/* dst[i] = v[i] for i < n <= VL; the two halves of v to a and b, n <= VL / 2 numbers each; both[i] of pair_lanes(even, odd) for i < n <= 2 VL, or, of twins,
+ * n <= VL of each of its halves to a and b. */
+static inline __m256i narrowed(int storage, vec v) {
+    return storage == 0 ? _mm512_cvtps_ph((__m512)v, 0) : (__m256i)upper_halves(rounded_bfloat16(v));
+}
+static inline void store_stored(int storage, char *dst, int64_t n, vec v) {
+    if (storage < 2) _mm256_mask_storeu_epi16(dst, (__mmask16)((1u << n) - 1), narrowed(storage, v));
+    else if (n < VL) store_some((real *)dst, n, v);
+    else store((real *)dst, v);
+}
+static inline void store_stored_twins(int storage, char *a, char *b, int64_t n, vec v) {
+    if (storage < 2) {
+        const __m256i halves = narrowed(storage, v);
+        _mm_mask_storeu_epi16(a, (__mmask8)((1u << n) - 1), _mm256_castsi256_si128(halves));
+        _mm_mask_storeu_epi16(b, (__mmask8)((1u << n) - 1), _mm256_extracti128_si256(halves, 1));
+    } else {
+        store_some((real *)a, n, v);
+        store_some((real *)b, n, upper_half(v));
+    }
+}
+static inline void store_stored_pairs(int storage, char *dst, int64_t n, vec even, vec odd) {
+    if (storage < 2) _mm512_mask_storeu_epi16(dst, n < 2 * VL ? (1u << n) - 1 : ~0u, (__m512i)pair_narrowed(storage, even, odd));
+    else if (n < 2 * VL) store_some_pairs((real *)dst, n, even, odd);
+    else store_pair((real *)dst, even, odd);
+}
+static inline void store_stored_twin_pairs(int storage, char *a, char *b, int64_t n, vec even, vec odd) {
+    if (storage < 2) {
+        const __m512i words = (__m512i)pair_narrowed(storage, even, odd);
+        _mm256_mask_storeu_epi16(a, (__mmask16)((1u << n) - 1), _mm512_castsi512_si256(words));
+        _mm256_mask_storeu_epi16(b, (__mmask16)((1u << n) - 1), _mm512_extracti64x4_epi64(words, 1));
+    } else {
+        store_some((real *)a, n, pair_lanes(even, odd, 0));
+        store_some((real *)b, n, pair_lanes(even, odd, VL / 2));
+    }
+}
 #else
 enum { IN_REGISTERS = 0 };
+static inline void store_stored(int storage, char *dst, int64_t n, vec v) {
+    if (n < VL) store_some((real *)dst, n, v);
+    else store((real *)dst, v);
+}
+static inline void store_stored_twins(int storage, char *a, char *b, int64_t n, vec v) {
+    store_some((real *)a, n, v);
+    store_some((real *)b, n, upper_half(v));
+}
+static inline void store_stored_pairs(int storage, char *dst, int64_t n, vec even, vec odd) {
+    if (n < 2 * VL) store_some_pairs((real *)dst, n, even, odd);
+    else store_pair((real *)dst, even, odd);
+}
+static inline void store_stored_twin_pairs(int storage, char *a, char *b, int64_t n, vec even, vec odd) {
+    store_some((real *)a, n, pair_lanes(even, odd, 0));
+    store_some((real *)b, n, pair_lanes(even, odd, VL / 2));
+}
 static inline vec load_stored(int storage, const char *p) { return load((const real *)p); }
 static inline vec load_stored_twins(int storage, const char *a, const char *b) { return load_twins((const real *)a, (const real *)b); }
 static inline void load_stored_both(int storage, const char *a, const char *b, vec *both) {

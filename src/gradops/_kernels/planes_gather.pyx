@@ -10,10 +10,10 @@ z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one l
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, held_planes, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_soon, pair_lanes, spread_once, spread_twins, store, store_pair, store_some, store_some_pairs, unknown, upper_half, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, FLOAT32, IN_REGISTERS, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
 
 
 cdef enum:
@@ -31,7 +31,7 @@ ctypedef void (*walk_t)(const Tile *s) noexcept nogil
 
 cdef struct Gather:
     const Problem *g
-    int storage
+    int storage, held                                   # what planes are stored as, and computed from
     const char *src
     const char *filter
     char *dst
@@ -49,9 +49,9 @@ cdef struct Gather:
 cdef void plan(Gather *w) noexcept nogil:
     cdef Reader largest = largest_reader(w.g)
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
-    w.walk = walker(w.g, &w.r)
+    w.walk, w.held = walker(w.g, &w.r), held_planes(w.storage)
     w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
-    w.lines = larger(largest.rows, w.r.planes * w.g.dst_rows if is_whole(w) else 0) * w.g.dst_cols if w.storage != REAL_STORAGE else 0
+    w.lines = larger(largest.rows, w.r.planes * w.g.dst_rows if is_whole(w) else 0) * w.g.dst_cols if w.storage != w.held else 0
 
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
@@ -61,7 +61,7 @@ cdef bint pack_filter(const Gather *w) noexcept nogil:
 
 
 cdef struct Columns:                                    # a lane of columns
-    int64_t x, unit, taps                               # the column that the first pixel's first tap reads, from tap to tap, how many
+    int64_t x, unit, taps                               # the column that the first pixel's first tap reads, from tap to tap, in bytes, how many
     const real *masks                                   # [vector][tap][VL]
     const real *weights                                 # of the first tap
     int64_t weight_step
@@ -73,41 +73,42 @@ cdef struct Tile:
     int64_t weight_row
     int64_t tap_rows
     int64_t rows, pixels, cols                          # of the lanes; numbers of a row that are written
-    real *out
-    int64_t out_row                                     # distance of rows of results
-    int64_t twin_src, twin_weights, twin_out            # of twins: to those of the next plane
-    int64_t ahead, out_ahead                            # how far ahead rows are fetched, in reals
+    int held                                            # what planes are computed from, and results
+    char *out
+    int64_t out_row                                     # distance of rows of results, in bytes
+    int64_t twin_src, twin_weights, twin_out            # of twins: to those of the next plane, in bytes, but of weights
+    int64_t ahead, out_ahead                            # how far ahead rows are fetched, in bytes
 
 
-cdef inline void add_taps(int taps, int step, int rows, const vec *v, bint held, const vec *held_weights, const real *weights, int64_t weight_row, vec *acc) noexcept nogil:
+cdef inline void add_taps(int taps, int step, int rows, const vec *v, bint holds, const vec *held_weights, const real *weights, int64_t weight_row, vec *acc) noexcept nogil:
     """Adds what rows hold at a tap to the sums of the rows that have a tap there: acc[k] is row k before the last one. Two rows share a weight that is loaded."""
     cdef vec weight
     cdef int i, k, p
     for i in range(taps):
-        if held:
+        if holds:
             weight = held_weights[i]
         elif rows > 1:
             weight = spread_once(weights + i * weight_row)
         for p in range(step * rows):
             if (i - p) % step == 0:
                 k = (i - p) // step if step > 1 else rows - 1 - p + i
-                acc[k] = acc[k] + weight * v[p] if held or rows > 1 else multiply_add(weights[i * weight_row], v[p], acc[k])
+                acc[k] = acc[k] + weight * v[p] if holds or rows > 1 else multiply_add(weights[i * weight_row], v[p], acc[k])
 
 
-cdef inline void add_lane(bint twins, int taps, int cols, int step, int by, int rows, const char *const *x, const char *const *other, int64_t start, int64_t unit, const vec *mask, bint held, const vec *held_weights, const real *weights, vec *acc) noexcept nogil:
-    """Adds all rows of a step to the sums of a lane of columns that has so many taps in a row; weights are [cols][taps]."""
+cdef inline void add_lane(int held, bint twins, int taps, int cols, int step, int by, int rows, const char *const *x, const char *const *other, int64_t start, int64_t unit, const vec *mask, bint holds, const vec *held_weights, const real *weights, vec *acc) noexcept nogil:
+    """Adds all rows of a step to the sums of a lane of columns that has so many taps in a row; start and unit are bytes, weights are [cols][taps]."""
     cdef vec[2 * TAPS] column
     cdef vec[2] v
     cdef int j, p
     for p in range(step * rows):
-        load_columns(REAL_STORAGE, twins, cols, by, unit * <int64_t> sizeof(real), x[p] + start * <int64_t> sizeof(real), other[p] + start * <int64_t> sizeof(real), column + p * cols)
+        load_columns(held, twins, cols, by, unit, x[p] + start, other[p] + start, column + p * cols)
     for j in range(cols):
         for p in range(step * rows):
             v[p] = keep(column[p * cols + j], mask[j])
-        add_taps(taps, step, rows, v, held, held_weights + j * taps, weights + j * taps, 1, acc)
+        add_taps(taps, step, rows, v, holds, held_weights + j * taps, weights + j * taps, 1, acc)
 
 
-cdef inline void add_any_lane(int taps, int step, int by, int rows, const char *const *x, const char *const *other, const Columns *col, int64_t weight_row, const real *masks, vec *acc) noexcept nogil:
+cdef inline void add_any_lane(int held, int taps, int step, int by, int rows, const char *const *x, const char *const *other, const Columns *col, int64_t weight_row, const real *masks, vec *acc) noexcept nogil:
     """add_lane for any number of taps in a row."""
     cdef const real *weights = col.weights
     cdef vec[2] v
@@ -115,7 +116,7 @@ cdef inline void add_any_lane(int taps, int step, int by, int rows, const char *
     cdef int p
     while True:
         for p in range(step * rows):
-            load_columns(REAL_STORAGE, False, 1, by, 0, x[p] + (col.x + tap * col.unit) * <int64_t> sizeof(real), other[p] + (col.x + tap * col.unit) * <int64_t> sizeof(real), v + p)
+            load_columns(held, False, 1, by, 0, x[p] + col.x + tap * col.unit, other[p] + col.x + tap * col.unit, v + p)
             v[p] = keep(v[p], load(masks + tap * VL))
         add_taps(taps, step, rows, v, False, NULL, weights, weight_row, acc)
         weights += col.weight_step
@@ -124,25 +125,25 @@ cdef inline void add_any_lane(int taps, int step, int by, int rows, const char *
             break
 
 
-cdef inline void store_row(int lanes, int64_t some, int64_t ahead, real *out, vec even, vec odd) noexcept nogil:
-    """Writes one vector of results of each lane, as far as there are so many numbers, and fetches what lies ahead."""
-    prefetch_soon(out + ahead)
-    if lanes == 2:
-        prefetch_soon(out + ahead + VL)
-    if lanes == 2 and some < 2 * VL:
-        store_some_pairs(out, some, even, odd)
-    elif lanes == 2:
-        store_pair(out, even, odd)
-    elif some < VL:
-        store_some(out, some, even)
+cdef inline void store_row(int held, bint twins, int lanes, int64_t some, int64_t ahead, int64_t twin, char *out, vec even, vec odd) noexcept nogil:
+    """Writes one vector of results of each lane, as far as there are so many numbers, and fetches what lies ahead; or those of two planes, a distance of `twin`
+    apart, which CPUs foresee."""
+    if twins and lanes == 2:
+        store_stored_twin_pairs(held, out, out + twin, some, even, odd)
+    elif twins:
+        store_stored_twins(held, out, out + twin, some, even)
     else:
-        store(out, even)
+        prefetch_soon(out + ahead)
+        if lanes == 2:
+            prefetch_soon(out + ahead + VL * size_of(held))
+            store_stored_pairs(held, out, smaller(some, 2 * VL), even, odd)
+        else:
+            store_stored(held, out, smaller(some, VL), even)
 
 
-cdef inline void store_twins(int lanes, int64_t some, int64_t twin, real *out, vec even, vec odd) noexcept nogil:
-    """store_row for two planes, a distance of `twin` apart, which CPUs foresee."""
-    store_some(out, some, pair_lanes(even, odd, 0) if lanes == 2 else even)
-    store_some(out + twin, some, pair_lanes(even, odd, VL // 2) if lanes == 2 else upper_half(even))
+cdef inline int size_of(int held) noexcept nogil:
+    """Of a number, for a constant."""
+    return 2 if held < FLOAT32 else sizeof(real)
 
 
 cdef inline void shift(int window, int rows, vec *acc) noexcept nogil:
@@ -152,30 +153,27 @@ cdef inline void shift(int window, int rows, vec *acc) noexcept nogil:
         acc[k] = acc[k - rows] if k >= rows else zero()
 
 
-cdef inline void walk_down(bint twins, int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s, int64_t cell, const Columns *col, const vec *mask, const real *const *masks, bint held, const vec *held_weights, const real *weights) noexcept nogil:
+cdef inline void walk_down(int held, bint twins, int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s, int64_t cell, const Columns *col, const vec *mask, const real *const *masks, bint holds, const vec *held_weights, const real *weights) noexcept nogil:
     """planes_ukr for the vector of pixels from `cell` on. Some rows a step are added to the sums of all rows of out that have a tap there; for each of them, one
     is completed. What the loop needs is read before, since for all that compilers know, a tile lies in `out`."""
     cdef vec[2 * (TAPS + 1)] acc
     cdef const char *x[2]
     cdef const char *other[2]
-    cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, k, lane, p
+    cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, size = size_of(held), k, lane, p
     cdef int64_t first = s.v.low // step * step, steps = divide_up(s.v.high - first, reads) if s.v.low < s.v.high else 0, t = 0, end
     cdef int64_t some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows, twin_out = s.twin_out
     cdef int64_t weight_row = s.weight_row, row = (first // step if steps else 0) - (window - rows)     # what step 0 completes
-    cdef real *out = s.out + lanes * cell + row * out_row
+    cdef char *out = s.out + lanes * cell * size + row * out_row
     for k in range(lanes * window):
         acc[k] = zero()
     for t in range(smaller(row, all_rows)):
-        if twins:
-            store_twins(lanes, some, twin_out, out + (t - row) * out_row, zero(), zero())
-        else:
-            store_row(lanes, some, out_ahead, out + (t - row) * out_row, zero(), zero())
+        store_row(held, twins, lanes, some, out_ahead, twin_out, out + (t - row) * out_row, zero(), zero())
     t = 0
     while t < steps:                                    # as many as read rows that lie inside, or one that does not
         end = alike(&s.v, first, reads, t)
         for p in range(reads):
-            x[p] = row_of(s.v.cells + by * cell * <int64_t> sizeof(real), s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros)
-            other[p] = row_of(s.v.cells + s.twin_src * <int64_t> sizeof(real), s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros) if twins else x[p] + VL * <int64_t> sizeof(real)
+            x[p] = row_of(s.v.cells + by * cell * size, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros)
+            other[p] = row_of(s.v.cells + s.twin_src, s.v.row, first + t * reads + p, s.v.low, s.v.high, s.v.zeros) if twins else x[p] + VL * size
         while True:
             for p in range(reads):
                 x[p] = <const char *> unknown(<const real *> x[p])
@@ -184,26 +182,23 @@ cdef inline void walk_down(bint twins, int lanes, int taps, int one, int two, in
                 else:
                     prefetch_soon(x[p] + ahead)
                 if by == 2 and not twins:
-                    other[p] = x[p] + VL * <int64_t> sizeof(real)
+                    other[p] = x[p] + VL * size
                     prefetch_soon(other[p] + ahead)
             if one:
-                add_lane(twins, taps, one, step, by, rows, x, other, col[0].x, col[0].unit, mask, held, held_weights, weights, acc)
+                add_lane(held, twins, taps, one, step, by, rows, x, other, col[0].x, col[0].unit, mask, holds, held_weights, weights, acc)
             else:
-                add_any_lane(taps, step, by, rows, x, other, col, weight_row, masks[0], acc)
+                add_any_lane(held, taps, step, by, rows, x, other, col, weight_row, masks[0], acc)
             if two:
-                add_lane(twins, taps, two, step, by, rows, x, other, col[1].x, col[1].unit, mask + one, held, held_weights + taps * one, weights + taps * one, acc + window)
+                add_lane(held, twins, taps, two, step, by, rows, x, other, col[1].x, col[1].unit, mask + one, holds, held_weights + taps * one, weights + taps * one, acc + window)
             elif lanes == 2:
-                add_any_lane(taps, step, by, rows, x, other, col + 1, weight_row, masks[1], acc + window)
+                add_any_lane(held, taps, step, by, rows, x, other, col + 1, weight_row, masks[1], acc + window)
             for p in range(reads):
                 x[p] += src_row
                 if twins:
                     other[p] += src_row
             for k in range(window - 1, window - 1 - rows, -1):
                 if 0 <= row < all_rows:
-                    if twins:
-                        store_twins(lanes, some, twin_out, out, acc[k], acc[(lanes - 1) * window + k])
-                    else:
-                        store_row(lanes, some, out_ahead, out, acc[k], acc[(lanes - 1) * window + k])
+                    store_row(held, twins, lanes, some, out_ahead, twin_out, out, acc[k], acc[(lanes - 1) * window + k])
                 row, out = row + 1, out + out_row
             for lane in range(lanes):
                 shift(window, rows, acc + lane * window)
@@ -212,21 +207,18 @@ cdef inline void walk_down(bint twins, int lanes, int taps, int one, int two, in
                 break
     while row < all_rows:
         if row >= 0:
-            if twins:
-                store_twins(lanes, some, twin_out, out, acc[window - 1], acc[lanes * window - 1])
-            else:
-                store_row(lanes, some, out_ahead, out, acc[window - 1], acc[lanes * window - 1])
+            store_row(held, twins, lanes, some, out_ahead, twin_out, out, acc[window - 1], acc[lanes * window - 1])
         row, out = row + 1, out + out_row
         for lane in range(lanes):
             shift(window, 1, acc + lane * window)
 
 
-cdef inline void planes_ukr(bint twins, int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
+cdef inline void planes_ukr(int held, bint twins, int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
     """out[r][q] = sum_(i, j) src[r step + i][q by + j] weights[i, j] for all rows and pixels of each lane, in turns; i < taps: walks down src, a vector of pixels
     after the other. Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
 
-    *Assumes:* twins, lanes, taps, one, two, step, by and rows are compile-time constants of the caller; one and two are the taps in a row of each lane, which
-    are neighbours if by two, or 0 for any; rows is 1 if step is 2. Of twins, weights are held.
+    *Assumes:* held, twins, lanes, taps, one, two, step, by and rows are compile-time constants of the caller; one and two are the taps in a row of each lane, which
+    are neighbours if by two, or 0 for any; rows is 1 if step is 2. Of twins, registers hold the weights.
     """
     cdef vec[HELD] held_weights
     cdef vec[2 * TAPS] mask
@@ -235,7 +227,7 @@ cdef inline void planes_ukr(bint twins, int lanes, int taps, int one, int two, i
     cdef const real *square = unknown(weights) if rows > 1 else weights     # two rows a step read them from memory, and need the registers
     cdef const real *masks[2]
     cdef const real *at
-    cdef bint held = MR > 6 and 0 < taps * (one + two) <= HELD
+    cdef bint holds = MR > 6 and 0 < taps * (one + two) <= HELD
     cdef int64_t vector = 0
     cdef int i, j, lane
     for lane in range(lanes):
@@ -248,14 +240,14 @@ cdef inline void planes_ukr(bint twins, int lanes, int taps, int one, int two, i
                 held_weights[j * taps + i] = spread_twins(at, at + s.twin_weights)
             else:
                 weights[j * taps + i] = at[0]
-    for i in range(taps * (one + two) if held and not twins else 0):
+    for i in range(taps * (one + two) if holds and not twins else 0):
         held_weights[i] = spread_once(weights + i)
     while True:
         for lane in range(lanes):
             masks[lane] = col[lane].masks + vector * col[lane].taps * VL
         for j in range(one + two):
             mask[j] = load(masks[0] + j * VL if j < one else masks[1] + (j - one) * VL)
-        walk_down(twins, lanes, taps, one, two, step, by, rows, s, first_cell(s.pixels, vector), col, mask, masks, held, held_weights, square)
+        walk_down(held, twins, lanes, taps, one, two, step, by, rows, s, first_cell(s.pixels, vector), col, mask, masks, holds, held_weights, square)
         vector += 1
         if vector * VL >= s.pixels:
             break
@@ -263,65 +255,79 @@ cdef inline void planes_ukr(bint twins, int lanes, int taps, int one, int two, i
 
 cdef inline bint has_taps(const Tile *s, int by, int64_t one, int64_t two) noexcept nogil:
     """Whether lanes have so many taps in a row, which are neighbours if by two."""
-    return s.lanes[0].taps == one and (two == 0 or s.lanes[1].taps == two) and (by == 1 or s.lanes[0].unit == 1)
+    return s.lanes[0].taps == one and (two == 0 or s.lanes[1].taps == two) and (by == 1 or s.lanes[0].unit == item_size(s.held))
 
 
-cdef inline void planes_cols(int lanes, int taps, int step, int by, const Tile *s) noexcept nogil:
+cdef inline void planes_cols(int held, int lanes, int taps, int step, int by, const Tile *s) noexcept nogil:
     """planes_ukr for any number of taps in a row; that of square filters is known."""
     cdef int rows = 2 if step == 1 and lanes == 1 and taps > 4 else 1
-    if lanes == 1 and step == by and taps == 3 and has_taps(s, by, 3, 0): planes_ukr(False, 1, 3, 3, 0, step, by, rows, s)
-    elif lanes == 1 and step == by and taps == 5 and has_taps(s, by, 5, 0): planes_ukr(False, 1, 5, 5, 0, step, by, rows, s)
-    elif lanes == 2 and taps < 3 and has_taps(s, by, 1, 2): planes_ukr(False, 2, taps, 1, 2, step, by, rows, s)
-    elif lanes == 2 and taps < 3 and has_taps(s, by, 2, 1): planes_ukr(False, 2, taps, 2, 1, step, by, rows, s)
-    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 2, 3): planes_ukr(False, 2, taps, 2, 3, step, by, rows, s)
-    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 3, 2): planes_ukr(False, 2, taps, 3, 2, step, by, rows, s)
-    else: planes_ukr(False, lanes, taps, 0, 0, step, by, rows, s)
+    if lanes == 1 and step == by and taps == 3 and has_taps(s, by, 3, 0): planes_ukr(held, False, 1, 3, 3, 0, step, by, rows, s)
+    elif lanes == 1 and step == by and taps == 5 and has_taps(s, by, 5, 0): planes_ukr(held, False, 1, 5, 5, 0, step, by, rows, s)
+    elif lanes == 2 and taps < 3 and has_taps(s, by, 1, 2): planes_ukr(held, False, 2, taps, 1, 2, step, by, rows, s)
+    elif lanes == 2 and taps < 3 and has_taps(s, by, 2, 1): planes_ukr(held, False, 2, taps, 2, 1, step, by, rows, s)
+    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 2, 3): planes_ukr(held, False, 2, taps, 2, 3, step, by, rows, s)
+    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 3, 2): planes_ukr(held, False, 2, taps, 3, 2, step, by, rows, s)
+    else: planes_ukr(held, False, lanes, taps, 0, 0, step, by, rows, s)
 
 
-cdef inline void planes_taps(int lanes, int step, int by, const Tile *s) noexcept nogil:
+cdef inline void planes_taps(int held, int lanes, int step, int by, const Tile *s) noexcept nogil:
     """planes_cols for any rows of taps <= TAPS."""
-    if s.tap_rows == 3: planes_cols(lanes, 3, step, by, s)
-    elif s.tap_rows == 1: planes_cols(lanes, 1, step, by, s)
-    elif s.tap_rows == 2: planes_cols(lanes, 2, step, by, s)
-    elif s.tap_rows == 4: planes_cols(lanes, 4, step, by, s)
-    elif s.tap_rows == 5: planes_cols(lanes, 5, step, by, s)
-    elif s.tap_rows == 6: planes_cols(lanes, 6, step, by, s)
-    elif s.tap_rows == 7: planes_cols(lanes, 7, step, by, s)
+    if s.tap_rows == 3: planes_cols(held, lanes, 3, step, by, s)
+    elif s.tap_rows == 1: planes_cols(held, lanes, 1, step, by, s)
+    elif s.tap_rows == 2: planes_cols(held, lanes, 2, step, by, s)
+    elif s.tap_rows == 4: planes_cols(held, lanes, 4, step, by, s)
+    elif s.tap_rows == 5: planes_cols(held, lanes, 5, step, by, s)
+    elif s.tap_rows == 6: planes_cols(held, lanes, 6, step, by, s)
+    elif s.tap_rows == 7: planes_cols(held, lanes, 7, step, by, s)
+
+
+cdef inline void held_taps(int lanes, int step, int by, const Tile *s) noexcept nogil:
+    """planes_taps for what planes are computed from."""
+    if s.held == REAL_STORAGE: planes_taps(REAL_STORAGE, lanes, step, by, s)
+    elif IN_REGISTERS and s.held == BFLOAT16: planes_taps(BFLOAT16, lanes, step, by, s)
+    elif IN_REGISTERS and s.held == FLOAT16: planes_taps(FLOAT16, lanes, step, by, s)
+
+
+cdef inline void held_twins(int lanes, int taps, int one, int two, int step, const Tile *s) noexcept nogil:
+    """planes_ukr for twins and what planes are computed from."""
+    if s.held == REAL_STORAGE: planes_ukr(REAL_STORAGE, True, lanes, taps, one, two, step, step, 1, s)
+    elif IN_REGISTERS and s.held == BFLOAT16: planes_ukr(BFLOAT16, True, lanes, taps, one, two, step, step, 1, s)
+    elif IN_REGISTERS and s.held == FLOAT16: planes_ukr(FLOAT16, True, lanes, taps, one, two, step, step, 1, s)
 
 
 cdef void walk_ones(const Tile *s) noexcept nogil:
-    planes_taps(1, 1, 1, s)
+    held_taps(1, 1, 1, s)
 
 
 cdef void walk_twos(const Tile *s) noexcept nogil:
-    planes_taps(1, 2, 2, s)
+    held_taps(1, 2, 2, s)
 
 
 cdef void walk_rows_by_two(const Tile *s) noexcept nogil:
-    planes_taps(1, 2, 1, s)
+    held_taps(1, 2, 1, s)
 
 
 cdef void walk_columns_by_two(const Tile *s) noexcept nogil:
-    planes_taps(1, 1, 2, s)
+    held_taps(1, 1, 2, s)
 
 
 cdef void walk_lanes(const Tile *s) noexcept nogil:
-    planes_taps(2, 1, 1, s)
+    held_taps(2, 1, 1, s)
 
 
 cdef void walk_twins(const Tile *s) noexcept nogil:
-    planes_ukr(True, 1, SQUARE, SQUARE, 0, 1, 1, 1, s)
+    held_twins(1, SQUARE, SQUARE, 0, 1, s)
 
 
 cdef void walk_twins_by_two(const Tile *s) noexcept nogil:
-    planes_ukr(True, 1, SQUARE, SQUARE, 0, 2, 2, 1, s)
+    held_twins(1, SQUARE, SQUARE, 0, 2, s)
 
 
 cdef void walk_twin_lanes(const Tile *s) noexcept nogil:
-    if s.tap_rows == 1 and s.lanes[0].taps == 1: planes_ukr(True, 2, 1, 1, 2, 1, 1, 1, s)
-    elif s.tap_rows == 1: planes_ukr(True, 2, 1, 2, 1, 1, 1, 1, s)
-    elif s.lanes[0].taps == 1: planes_ukr(True, 2, 2, 1, 2, 1, 1, 1, s)
-    else: planes_ukr(True, 2, 2, 2, 1, 1, 1, 1, s)
+    if s.tap_rows == 1 and s.lanes[0].taps == 1: held_twins(2, 1, 1, 2, 1, s)
+    elif s.tap_rows == 1: held_twins(2, 1, 2, 1, 1, s)
+    elif s.lanes[0].taps == 1: held_twins(2, 2, 1, 2, 1, s)
+    else: held_twins(2, 2, 2, 1, 1, s)
 
 
 cdef walk_t walker(const Problem *g, const Reader *r) noexcept nogil:
@@ -341,13 +347,13 @@ cdef void aim(Tile *s, const Gather *w, const Reader *r, const View *v, const La
     cdef const Lane *col
     cdef Columns *columns
     cdef int64_t y = row.src_start - r.row.src_start, i
-    s.rows, s.pixels, s.tap_rows, s.weight_row = rows, w.r.col.count, row.taps, row.filter_step * w.g.filter_cols
+    s.held, s.rows, s.pixels, s.tap_rows, s.weight_row = w.held, rows, w.r.col.count, row.taps, row.filter_step * w.g.filter_cols
     s.v.cells, s.v.row, s.v.zeros = v.cells + y * v.row, v.row, v.zeros
     s.v.low, s.v.high = larger(v.low - y, 0), smaller(v.high - y, row.z_step * (rows - 1) + row.taps)
     for i in range(w.g.col_lanes):
         col = col_lanes(w.g) + i
         columns = s.lanes + (col.out_start if w.g.col_lanes == 2 else 0)
-        columns.x, columns.unit, columns.taps = col.src_start, col.tap_step, col.taps
+        columns.x, columns.unit, columns.taps = col.src_start * item_size(w.held), col.tap_step * item_size(w.held), col.taps
         columns.weights, columns.weight_step = weights + row.filter_start * w.g.filter_cols + col.filter_start, col.filter_step
         columns.masks = masks
         masks += masks_size(&w.r, col)
@@ -360,11 +366,12 @@ cdef bint is_whole(const Gather *w) noexcept nogil:
 
 cdef void aim_results(Tile *s, const Gather *w, const Lane *row, char *dst, int64_t t, real *lines) noexcept nogil:
     """At rows t.. of a plane of dst, of one like it in scratch, or at lines of scratch."""
-    cdef real *plane = <real *> dst if w.storage == REAL_STORAGE else lines
-    s.out, s.out_row, s.cols = lines, w.g.dst_cols, w.g.dst_cols
-    if w.storage == REAL_STORAGE or is_whole(w):
-        s.out, s.out_row = plane + (row.out_start + t * row.out_step) * w.g.dst_y, row.out_step * w.g.dst_y
-    s.out_ahead = s.rows * s.out_row if w.storage == REAL_STORAGE else 0
+    cdef bint direct = w.storage == w.held
+    cdef int64_t size = item_size(w.held)
+    s.out, s.out_row, s.cols = <char *> lines, w.g.dst_cols * size, w.g.dst_cols
+    if direct or is_whole(w):
+        s.out, s.out_row = (dst if direct else <char *> lines) + (row.out_start + t * row.out_step) * w.g.dst_y * size, row.out_step * w.g.dst_y * size
+    s.out_ahead = s.rows * s.out_row if direct else 0
 
 
 cdef void store_rows(const Gather *w, const Lane *row, int64_t t, int64_t rows, const real *lines, char *dst) noexcept nogil:
@@ -381,13 +388,14 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
     cdef char *dst = w.dst + plane * g.dst_rows * g.dst_cols * item_size(w.storage)
     cdef real *lines = scratch + w.size
     cdef int64_t t = 0, rows, i, done, some
-    cdef bint direct = w.storage == REAL_STORAGE, whole = is_whole(w)
+    cdef int64_t size = item_size(w.held)
+    cdef bint direct = w.storage == w.held, whole = is_whole(w)
     cdef View v
     cdef Tile[2] tiles
     cdef Tile *s
     while t < r.row.count:
         rows = smaller(r.rows, r.row.count - t)
-        v = view(g, w.storage, REAL_STORAGE, r, w.src, plane, planes, t, rows, w.masks, scratch)
+        v = view(g, w.storage, w.held, r, w.src, plane, planes, t, rows, w.masks, scratch)
         for i in range(w.together):
             s, row = tiles + i, row_lanes(g) + first + i
             aim(s, w, r, &v, row, w.weights + plane % g.groups * w.taps, smaller(rows, row.count - t))
@@ -398,7 +406,7 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
             some = smaller(planes - done, 2) if r.twins else 1
             for i in range(w.together):
                 s = tiles + i
-                s.twin_src, s.twin_weights, s.twin_out = (some - 1) * g.src_rows * g.src_cols, (some - 1) * w.taps, (some - 1) * g.dst_rows * g.dst_cols
+                s.twin_src, s.twin_weights, s.twin_out = (some - 1) * g.src_rows * g.src_cols * size, (some - 1) * w.taps, (some - 1) * g.dst_rows * g.dst_cols * size
                 if s.rows > 0:
                     w.walk(s)
                     if not direct and not whole:
@@ -413,15 +421,15 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
 cdef inline void advance(Tile *s, const Gather *w, int64_t planes) noexcept nogil:
     """By so many planes."""
     cdef int64_t i
-    s.v.cells += planes * w.g.src_rows * w.g.src_cols * <int64_t> sizeof(real)
-    s.out += planes * w.g.dst_rows * w.g.dst_cols
+    s.v.cells += planes * w.g.src_rows * w.g.src_cols * item_size(w.held)
+    s.out += planes * w.g.dst_rows * w.g.dst_cols * item_size(w.held)
     for i in range(w.g.col_lanes):
         s.lanes[i].weights += planes * w.taps
 
 
 cdef int64_t planes_at_once(const Gather *w, int64_t plane, int64_t end) noexcept nogil:
     """How many planes have the same tiles from one on: of one image."""
-    return planes_together(w.g, w.storage, REAL_STORAGE, &w.r, plane, smaller(end - plane, w.g.groups - plane % w.g.groups)) if is_whole(w) else 1
+    return planes_together(w.g, w.storage, w.held, &w.r, plane, smaller(end - plane, w.g.groups - plane % w.g.groups)) if is_whole(w) else 1
 
 
 cdef void gather_planes(const void *work, int64_t index, void *slab) noexcept nogil:

@@ -3,8 +3,8 @@
 
 Planes are read where they lie. A vector of neighbours may hold numbers of other rows or planes, for which there is a mask; rows outside the image
 are left out, or read from a row of zeros. What is not stored as it is computed with, and planes where a vector would reach over an end of the array,
-are first copied into a *run*, as they are computed with. Where columns are read by a step of two, a vector is every other number of two. Rows that fill at most half of a vector have a
-*twin*: the same row of the next plane, in the other half.
+are first copied into a *run*, as they are computed with. Where columns are read by a step of two, a vector is every other number of two. Rows that fill at
+most half of a vector have a *twin*: the same row of the next plane, in the other half.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
@@ -197,8 +197,8 @@ cdef inline int64_t alike(const View *v, int64_t first, int64_t reads, int64_t t
 
 
 cdef inline void load_columns(int held, bint twins, int taps, int by, int64_t unit, const char *x, const char *other, vec *column) noexcept nogil:
-    """column[j][q] = x[q by + j unit] for j < taps, the unit in bytes. By two, neighbours are every other number of the same two vectors, the second of which, as the second half
-    of twins, lies at `other`."""
+    """column[j][q] = x[q by + j unit] for j < taps, the unit in bytes. By two, neighbours are every other number of the same two vectors, the second of which, as
+    the second half of twins, lies at `other`."""
     cdef vec[2] both
     cdef int j, size = 2 if held < FLOAT32 else sizeof(real)
     for j in range(taps):

@@ -61,7 +61,8 @@ cdef bint pack_filter(const Gather *w) noexcept nogil:
 
 
 cdef struct Columns:                                    # a lane of columns
-    int64_t x, unit, taps                               # the column that the first pixel's first tap reads, from tap to tap, in bytes, how many
+    int64_t x, unit                                     # the column that the first pixel's first tap reads, from tap to tap, in bytes
+    int64_t taps                                        # how many
     const real *masks                                   # [vector][tap][VL]
     const real *weights                                 # of the first tap
     int64_t weight_step

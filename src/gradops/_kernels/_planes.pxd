@@ -134,9 +134,9 @@ cdef inline bint is_safe(const Problem *g, const Reader *w, int64_t plane) noexc
     return plane * size >= w.before and (g.images * g.groups - 1 - plane) * size >= w.after
 
 
-cdef inline int held_planes(int storage) noexcept nogil:
-    """What planes are computed from: numbers as they are stored, if a load can widen them."""
-    return storage if IN_REGISTERS else REAL_STORAGE
+cdef inline int held_planes(int storage, const Reader *w) noexcept nogil:
+    """What planes are computed from: numbers as they are stored, if a load can widen them and steps are usual: more code for others is worth less."""
+    return storage if IN_REGISTERS and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.col.tap_step == 1) else REAL_STORAGE
 
 
 cdef inline void copy_run(int storage, int held, const char *src, int64_t n, char *dst) noexcept nogil:

@@ -49,7 +49,7 @@ cdef struct Gather:
 cdef void plan(Gather *w) noexcept nogil:
     cdef Reader largest = largest_reader(w.g)
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
-    w.held = held_planes(w.storage)
+    w.held = held_planes(w.storage, &w.r)
     w.walk = walker(w.g, &w.r, w.held != REAL_STORAGE)
     w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
     w.lines = larger(largest.rows, w.r.planes * w.g.dst_rows if is_whole(w) else 0) * w.g.dst_cols if w.storage != w.held else 0
@@ -316,16 +316,8 @@ cdef void walk_rows_by_two(const Tile *s) noexcept nogil:
     planes_taps(REAL_STORAGE, 1, 2, 1, s)
 
 
-cdef void walk_half_rows_by_two(const Tile *s) noexcept nogil:
-    half_taps(1, 2, 1, s)
-
-
 cdef void walk_columns_by_two(const Tile *s) noexcept nogil:
     planes_taps(REAL_STORAGE, 1, 1, 2, s)
-
-
-cdef void walk_half_columns_by_two(const Tile *s) noexcept nogil:
-    half_taps(1, 1, 2, s)
 
 
 cdef void walk_lanes(const Tile *s) noexcept nogil:
@@ -361,9 +353,9 @@ cdef walk_t walker(const Problem *g, const Reader *r, bint halves) noexcept nogi
     if r.col.z_step == 1 and r.row.z_step == 1:
         return walk_half_ones if halves else walk_ones
     if r.col.z_step == 1:
-        return walk_half_rows_by_two if halves else walk_rows_by_two
+        return walk_rows_by_two
     if r.row.z_step == 1:
-        return walk_half_columns_by_two if halves else walk_columns_by_two
+        return walk_columns_by_two
     return walk_half_twos if halves else walk_twos
 
 

@@ -49,7 +49,7 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef Reader largest = largest_reader(g)
     w.r, w.taps = reader(g, 0), g.filter_rows * g.filter_cols
-    w.held = held_planes(w.storage)
+    w.held = held_planes(w.storage, &w.r)
     w.walk = walker(&w.r)
     w.size, w.lines, w.shared = view_size(g, &largest), padded(copied_rows(&largest, largest.rows, g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, BLOCKS), VL)
@@ -198,11 +198,11 @@ cdef inline void planes_taps(int held, bint wide, int step, int by, const Tile *
     elif s.tap_rows == 7: planes_tile(held, 7, wide, step, by, s, sums)
 
 
-cdef inline void held_taps(bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
+cdef inline void held_taps(int step, const Tile *s, real *sums) noexcept nogil:
     """planes_taps for what planes are computed from."""
-    if s.held == REAL_STORAGE: planes_taps(REAL_STORAGE, wide, step, by, s, sums)
-    elif IN_REGISTERS and s.held == BFLOAT16: planes_taps(BFLOAT16, wide, step, by, s, sums)
-    elif IN_REGISTERS and s.held == FLOAT16: planes_taps(FLOAT16, wide, step, by, s, sums)
+    if s.held == REAL_STORAGE: planes_taps(REAL_STORAGE, True, step, step, s, sums)
+    elif IN_REGISTERS and s.held == BFLOAT16: planes_taps(BFLOAT16, True, step, step, s, sums)
+    elif IN_REGISTERS and s.held == FLOAT16: planes_taps(FLOAT16, True, step, step, s, sums)
 
 
 cdef inline void held_twins(int step, const Tile *s, real *sums) noexcept nogil:
@@ -213,23 +213,23 @@ cdef inline void held_twins(int step, const Tile *s, real *sums) noexcept nogil:
 
 
 cdef void walk_ones(const Tile *s, real *sums) noexcept nogil:
-    held_taps(True, 1, 1, s, sums)
+    held_taps(1, s, sums)
 
 
 cdef void walk_twos(const Tile *s, real *sums) noexcept nogil:
-    held_taps(True, 2, 2, s, sums)
+    held_taps(2, s, sums)
 
 
 cdef void walk_rows_by_two(const Tile *s, real *sums) noexcept nogil:
-    held_taps(True, 2, 1, s, sums)
+    planes_taps(REAL_STORAGE, True, 2, 1, s, sums)
 
 
 cdef void walk_columns_by_two(const Tile *s, real *sums) noexcept nogil:
-    held_taps(False, 1, 2, s, sums)
+    planes_taps(REAL_STORAGE, False, 1, 2, s, sums)
 
 
 cdef void walk_apart(const Tile *s, real *sums) noexcept nogil:
-    held_taps(False, 2, 2, s, sums)
+    planes_taps(REAL_STORAGE, False, 2, 2, s, sums)
 
 
 cdef void walk_twins(const Tile *s, real *sums) noexcept nogil:

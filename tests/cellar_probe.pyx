@@ -19,7 +19,7 @@ cimport _storage
 cimport _winograd
 from _storage cimport load, load_wide, real, store, store_wide, vec
 
-SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "IN_REGISTERS": _storage.IN_REGISTERS}
+SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "WIDE": _storage.WIDE}
 
 
 cdef char *bytes_of(array) except NULL:

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, hull, is_far, larger, smaller
 from _scratch cimport padded
-from _storage cimport real, vec, FLOAT32, IN_REGISTERS, MR, REAL_STORAGE, VL, clear, fetch_lines, item_size, lane_mask, load_stored, load_stored_both, load_stored_twins, every_stored, widen
+from _storage cimport real, vec, MR, REAL_STORAGE, VL, WIDE, clear, fetch_lines, item_size, lane_mask, load_stored, load_stored_both, load_stored_twins, every_stored, widen
 
 cdef enum:
     SQUARE = 3                                          # rows and columns of filters that twins are computed for
@@ -136,7 +136,7 @@ cdef inline bint is_safe(const Problem *g, const Reader *w, int64_t plane) noexc
 
 cdef inline int held_planes(int storage, const Reader *w) noexcept nogil:
     """What planes are computed from: numbers as they are stored, if a load can widen them and steps are usual: more code for others is worth less."""
-    return storage if IN_REGISTERS and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.col.tap_step == 1) else REAL_STORAGE
+    return storage if WIDE > 1 and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.col.tap_step == 1) else REAL_STORAGE
 
 
 cdef inline void copy_run(int storage, int held, const char *src, int64_t n, char *dst) noexcept nogil:
@@ -200,7 +200,8 @@ cdef inline void load_columns(int held, bint twins, int taps, int by, int64_t un
     """column[j][q] = x[q by + j unit] for j < taps, the unit in bytes. By two, neighbours are every other number of the same two vectors, the second of which, as
     the second half of twins, lies at `other`."""
     cdef vec[2] both
-    cdef int j, size = 2 if held < FLOAT32 else sizeof(real)
+    cdef int64_t size = item_size(held)
+    cdef int j
     for j in range(taps):
         if by == 1:
             column[j] = load_stored_twins(held, x + j * unit, other + j * unit) if twins else load_stored(held, x + j * unit)

@@ -12,7 +12,6 @@ cdef extern from "kernels.h" nogil:
     vec load(const real *p)
     vec load_once(const real *p)
     vec spread_once(const real *p)
-    const int IN_REGISTERS
     vec load_stored(int storage, const char *p)
     vec load_stored_twins(int storage, const char *a, const char *b)
     void load_stored_both(int storage, const char *a, const char *b, vec *both)

@@ -383,7 +383,7 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int6
     cdef Stream read = next_pixels(w, p, b, k * KC, kc)
     cdef Pixel at = pixel(p, b.first)
     cdef char *dst = dst_pixel(w, p, b, &at)
-    cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p)
+    cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p), fetches
     cdef tile_t tile
     product.one, product.two = read.step, 0
     for j in range(divide_up(b.count, NR)):
@@ -391,8 +391,9 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int6
             i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
             for r in range(i, end if last else i):
                 fetch_lines(dst + r * row + j * NR * size, NR * size, True)
-            tile = fetching_tile if done < fetching_tiles(&read) else packed_tile
-            tile(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, b.c + i * LDP + j * NR, begin_of(&read, done), <const char *> b.c)
+            fetches = done < fetching_tiles(&read)
+            tile = fetching_tile if fetches else packed_tile
+            tile(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, b.c + i * LDP + j * NR, begin_of(&read, done) if fetches else <const char *> b.c, <const char *> b.c)
             done += 1
 
 

@@ -694,93 +694,77 @@ static inline __attribute__((always_inline)) void load_wide(int held, const char
 static inline __attribute__((always_inline)) void store_wide(int held, char *p, const vec *v) { store_reals(held, (real *)p, v); }
 #endif
 
-/* Of numbers as they are stored where IN_REGISTERS, else of real ones: `storage`, a compile-time constant, is 0 for float16, 1 for bfloat16. A vector of
+/* Of numbers as they are stored where WIDE is 2, else of real ones: `storage`, a compile-time constant, is 0 for float16, 1 for bfloat16. A vector of
  * them; of twins, half as many at a and at b; both, as many at a and at b, and every other one of these, from the first or the second one on. */
 #if defined(__AVX512F__) && !defined(GRADOPS_REAL_f64)
-enum { IN_REGISTERS = 1 };
-
+#define GRADOPS_HALVES(storage, ...) if ((storage) < 2) { __VA_ARGS__ }
 static inline vec widened(int storage, __m256i halves) {
     return storage == 0 ? (vec)_mm512_cvtph_ps(halves) : (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
 }
+static inline __m256i narrowed(int storage, vec v) {
+    return storage == 0 ? _mm512_cvtps_ph((__m512)v, 0) : (__m256i)upper_halves(rounded_bfloat16(v));
+}
+#else
+#define GRADOPS_HALVES(storage, ...)
+#endif
+
 static inline vec load_stored(int storage, const char *p) {
-    return storage > 1 ? load((const real *)p) : widened(storage, _mm256_loadu_si256((const __m256i *)p));
+    GRADOPS_HALVES(storage, return widened(storage, _mm256_loadu_si256((const __m256i *)p));)
+    return load((const real *)p);
 }
 static inline vec load_stored_twins(int storage, const char *a, const char *b) {
-    if (storage > 1) return load_twins((const real *)a, (const real *)b);
-    return widened(storage, _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)a)), _mm_loadu_si128((const __m128i *)b), 1));
+    GRADOPS_HALVES(storage, return widened(storage, _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)a)), _mm_loadu_si128((const __m128i *)b), 1));)
+    return load_twins((const real *)a, (const real *)b);
 }
 static inline void load_stored_both(int storage, const char *a, const char *b, vec *both) {
-    both[0] = storage > 1 ? load_once((const real *)a) : in_register((vec)_mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)a)), _mm256_loadu_si256((const __m256i *)b), 1));
-    if (storage > 1) both[1] = load_once((const real *)b);
+    GRADOPS_HALVES(storage,
+        both[0] = in_register((vec)_mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)a)), _mm256_loadu_si256((const __m256i *)b), 1));
+        return;
+    )
+    both[0] = load_once((const real *)a);
+    both[1] = load_once((const real *)b);
 }
 static inline vec every_stored(int storage, int odd, const vec *both) {
-    const __m512i words = (__m512i)both[0];
-    if (storage > 1) return odd ? odd_lanes(both[0], both[1]) : even_lanes(both[0], both[1]);
-    if (storage == 1) return odd ? (vec)_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000u)) : (vec)_mm512_slli_epi32(words, 16);
-    return widened(0, _mm512_cvtepi32_epi16(odd ? _mm512_srli_epi32(words, 16) : words));
+    GRADOPS_HALVES(storage,
+        const __m512i words = (__m512i)both[0];
+        if (storage == 0) return widened(0, _mm512_cvtepi32_epi16(odd ? _mm512_srli_epi32(words, 16) : words));
+        return odd ? (vec)_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000u)) : (vec)_mm512_slli_epi32(words, 16);
+    )
+    return odd ? odd_lanes(both[0], both[1]) : even_lanes(both[0], both[1]);
 }
 
 /* dst[i] = v[i] for i < n <= VL; the two halves of v to a and b, n <= VL / 2 numbers each; both[i] of pair_lanes(even, odd) for i < n <= 2 VL, or, of twins,
  * n <= VL of each of its halves to a and b. */
-static inline __m256i narrowed(int storage, vec v) {
-    return storage == 0 ? _mm512_cvtps_ph((__m512)v, 0) : (__m256i)upper_halves(rounded_bfloat16(v));
-}
 static inline void store_stored(int storage, char *dst, int64_t n, vec v) {
-    if (storage < 2) _mm256_mask_storeu_epi16(dst, (__mmask16)((1u << n) - 1), narrowed(storage, v));
-    else if (n < VL) store_some((real *)dst, n, v);
-    else store((real *)dst, v);
-}
-static inline void store_stored_twins(int storage, char *a, char *b, int64_t n, vec v) {
-    if (storage < 2) {
-        const __m256i halves = narrowed(storage, v);
-        _mm_mask_storeu_epi16(a, (__mmask8)((1u << n) - 1), _mm256_castsi256_si128(halves));
-        _mm_mask_storeu_epi16(b, (__mmask8)((1u << n) - 1), _mm256_extracti128_si256(halves, 1));
-    } else {
-        store_some((real *)a, n, v);
-        store_some((real *)b, n, upper_half(v));
-    }
-}
-static inline void store_stored_pairs(int storage, char *dst, int64_t n, vec even, vec odd) {
-    if (storage < 2) _mm512_mask_storeu_epi16(dst, n < 2 * VL ? (1u << n) - 1 : ~0u, (__m512i)pair_narrowed(storage, even, odd));
-    else if (n < 2 * VL) store_some_pairs((real *)dst, n, even, odd);
-    else store_pair((real *)dst, even, odd);
-}
-static inline void store_stored_twin_pairs(int storage, char *a, char *b, int64_t n, vec even, vec odd) {
-    if (storage < 2) {
-        const __m512i words = (__m512i)pair_narrowed(storage, even, odd);
-        _mm256_mask_storeu_epi16(a, (__mmask16)((1u << n) - 1), _mm512_castsi512_si256(words));
-        _mm256_mask_storeu_epi16(b, (__mmask16)((1u << n) - 1), _mm512_extracti64x4_epi64(words, 1));
-    } else {
-        store_some((real *)a, n, pair_lanes(even, odd, 0));
-        store_some((real *)b, n, pair_lanes(even, odd, VL / 2));
-    }
-}
-#else
-enum { IN_REGISTERS = 0 };
-static inline void store_stored(int storage, char *dst, int64_t n, vec v) {
+    GRADOPS_HALVES(storage, _mm256_mask_storeu_epi16(dst, (__mmask16)((1u << n) - 1), narrowed(storage, v)); return;)
     if (n < VL) store_some((real *)dst, n, v);
     else store((real *)dst, v);
 }
 static inline void store_stored_twins(int storage, char *a, char *b, int64_t n, vec v) {
+    GRADOPS_HALVES(storage,
+        const __m256i halves = narrowed(storage, v);
+        _mm_mask_storeu_epi16(a, (__mmask8)((1u << n) - 1), _mm256_castsi256_si128(halves));
+        _mm_mask_storeu_epi16(b, (__mmask8)((1u << n) - 1), _mm256_extracti128_si256(halves, 1));
+        return;
+    )
     store_some((real *)a, n, v);
     store_some((real *)b, n, upper_half(v));
 }
 static inline void store_stored_pairs(int storage, char *dst, int64_t n, vec even, vec odd) {
+    GRADOPS_HALVES(storage, _mm512_mask_storeu_epi16(dst, n < 2 * VL ? (1u << n) - 1 : ~0u, (__m512i)pair_narrowed(storage, even, odd)); return;)
     if (n < 2 * VL) store_some_pairs((real *)dst, n, even, odd);
     else store_pair((real *)dst, even, odd);
 }
 static inline void store_stored_twin_pairs(int storage, char *a, char *b, int64_t n, vec even, vec odd) {
+    GRADOPS_HALVES(storage,
+        const __m512i words = (__m512i)pair_narrowed(storage, even, odd);
+        _mm256_mask_storeu_epi16(a, (__mmask16)((1u << n) - 1), _mm512_castsi512_si256(words));
+        _mm256_mask_storeu_epi16(b, (__mmask16)((1u << n) - 1), _mm512_extracti64x4_epi64(words, 1));
+        return;
+    )
     store_some((real *)a, n, pair_lanes(even, odd, 0));
     store_some((real *)b, n, pair_lanes(even, odd, VL / 2));
 }
-static inline vec load_stored(int storage, const char *p) { return load((const real *)p); }
-static inline vec load_stored_twins(int storage, const char *a, const char *b) { return load_twins((const real *)a, (const real *)b); }
-static inline void load_stored_both(int storage, const char *a, const char *b, vec *both) {
-    both[0] = load_once((const real *)a);
-    both[1] = load_once((const real *)b);
-}
-static inline vec every_stored(int storage, int odd, const vec *both) { return odd ? odd_lanes(both[0], both[1]) : even_lanes(both[0], both[1]); }
-#endif
 
 #define GRADOPS_TWO(what, from, to) \
     static inline void what##_vectors(const from *src, to *dst) { what##_vector(src, dst); what##_vector(src + FLOATS, dst + FLOATS); }

@@ -13,7 +13,7 @@ from _entry cimport exported, outcome
 from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, held_planes, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, FLOAT32, IN_REGISTERS, REAL_STORAGE, MR, VL, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
 
 
 cdef enum:
@@ -137,15 +137,10 @@ cdef inline void store_row(int held, bint twins, int lanes, int64_t some, int64_
     else:
         prefetch_soon(out + ahead)
         if lanes == 2:
-            prefetch_soon(out + ahead + VL * size_of(held))
+            prefetch_soon(out + ahead + VL * item_size(held))
             store_stored_pairs(held, out, smaller(some, 2 * VL), even, odd)
         else:
             store_stored(held, out, smaller(some, VL), even)
-
-
-cdef inline int size_of(int held) noexcept nogil:
-    """Of a number, for a constant."""
-    return 2 if held < FLOAT32 else sizeof(real)
 
 
 cdef inline void shift(int window, int rows, vec *acc) noexcept nogil:
@@ -161,9 +156,9 @@ cdef inline void walk_down(int held, bint twins, int lanes, int taps, int one, i
     cdef vec[2 * (TAPS + 1)] acc
     cdef const char *x[2]
     cdef const char *other[2]
-    cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, size = size_of(held), k, lane, p
+    cdef int window = (taps + step - 1) // step + rows - 1, reads = step * rows, k, lane, p
     cdef int64_t first = s.v.low // step * step, steps = divide_up(s.v.high - first, reads) if s.v.low < s.v.high else 0, t = 0, end
-    cdef int64_t some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows, twin_out = s.twin_out
+    cdef int64_t size = item_size(held), some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, src_row = reads * s.v.row, all_rows = s.rows, twin_out = s.twin_out
     cdef int64_t weight_row = s.weight_row, row = (first // step if steps else 0) - (window - rows)     # what step 0 completes
     cdef char *out = s.out + lanes * cell * size + row * out_row
     for k in range(lanes * window):
@@ -285,15 +280,15 @@ cdef inline void planes_taps(int held, int lanes, int step, int by, const Tile *
 
 cdef inline void half_taps(int lanes, int step, int by, const Tile *s) noexcept nogil:
     """planes_taps for numbers of 16 bits."""
-    if IN_REGISTERS and s.held == BFLOAT16: planes_taps(BFLOAT16, lanes, step, by, s)
-    elif IN_REGISTERS: planes_taps(FLOAT16, lanes, step, by, s)
+    if WIDE > 1 and s.held == BFLOAT16: planes_taps(BFLOAT16, lanes, step, by, s)
+    elif WIDE > 1: planes_taps(FLOAT16, lanes, step, by, s)
 
 
 cdef inline void held_twins(int lanes, int taps, int one, int two, int step, const Tile *s) noexcept nogil:
     """planes_ukr for twins and what planes are computed from."""
     if s.held == REAL_STORAGE: planes_ukr(REAL_STORAGE, True, lanes, taps, one, two, step, step, 1, s)
-    elif IN_REGISTERS and s.held == BFLOAT16: planes_ukr(BFLOAT16, True, lanes, taps, one, two, step, step, 1, s)
-    elif IN_REGISTERS and s.held == FLOAT16: planes_ukr(FLOAT16, True, lanes, taps, one, two, step, step, 1, s)
+    elif WIDE > 1 and s.held == BFLOAT16: planes_ukr(BFLOAT16, True, lanes, taps, one, two, step, step, 1, s)
+    elif WIDE > 1 and s.held == FLOAT16: planes_ukr(FLOAT16, True, lanes, taps, one, two, step, step, 1, s)
 
 
 cdef void walk_ones(const Tile *s) noexcept nogil:

@@ -15,7 +15,7 @@ from _partials cimport Total, aim_total, store_block, sum_spans
 from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, copy_run, held_planes, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, FLOAT32, IN_REGISTERS, MR, REAL_STORAGE, VL, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
@@ -98,8 +98,8 @@ cdef inline void planes_ukr(int held, bint twins, int taps, int wide, int step, 
     cdef const char *twin = NULL
     cdef int64_t first = s.v.low // step, rows = divide_up(s.v.high, step), begin = s.x + tap * s.unit, unit = s.unit, q = 0, r, end, dy_row
     cdef int64_t x_ahead = s.x_ahead if tap == 0 else 0, dy_ahead = s.dy_ahead if tap == 0 else 0, x_row = step * s.v.row
-    cdef int64_t sums_row = s.sums_row, sums_col = s.sums_col
-    cdef int window = (taps + step - 1) // step, line = VL * (2 if held < FLOAT32 else sizeof(real)), i, j, k, p
+    cdef int64_t sums_row = s.sums_row, sums_col = s.sums_col, line = VL * item_size(held)
+    cdef int window = (taps + step - 1) // step, i, j, k, p
     cdef bint both = s.twin_x != 0
     for i in range(taps):
         for j in range(wide):
@@ -201,15 +201,15 @@ cdef inline void planes_taps(int held, bint wide, int step, int by, const Tile *
 cdef inline void held_taps(int step, const Tile *s, real *sums) noexcept nogil:
     """planes_taps for what planes are computed from."""
     if s.held == REAL_STORAGE: planes_taps(REAL_STORAGE, True, step, step, s, sums)
-    elif IN_REGISTERS and s.held == BFLOAT16: planes_taps(BFLOAT16, True, step, step, s, sums)
-    elif IN_REGISTERS and s.held == FLOAT16: planes_taps(FLOAT16, True, step, step, s, sums)
+    elif WIDE > 1 and s.held == BFLOAT16: planes_taps(BFLOAT16, True, step, step, s, sums)
+    elif WIDE > 1 and s.held == FLOAT16: planes_taps(FLOAT16, True, step, step, s, sums)
 
 
 cdef inline void held_twins(int step, const Tile *s, real *sums) noexcept nogil:
     """planes_ukr for twins and what planes are computed from."""
     if s.held == REAL_STORAGE: planes_ukr(REAL_STORAGE, True, SQUARE, SQUARE, step, step, s, 0, sums)
-    elif IN_REGISTERS and s.held == BFLOAT16: planes_ukr(BFLOAT16, True, SQUARE, SQUARE, step, step, s, 0, sums)
-    elif IN_REGISTERS and s.held == FLOAT16: planes_ukr(FLOAT16, True, SQUARE, SQUARE, step, step, s, 0, sums)
+    elif WIDE > 1 and s.held == BFLOAT16: planes_ukr(BFLOAT16, True, SQUARE, SQUARE, step, step, s, 0, sums)
+    elif WIDE > 1 and s.held == FLOAT16: planes_ukr(FLOAT16, True, SQUARE, SQUARE, step, step, s, 0, sums)
 
 
 cdef void walk_ones(const Tile *s, real *sums) noexcept nogil:

@@ -86,7 +86,7 @@ cdef bint fills_tiles(const Problem *g, int storage) noexcept nogil:
 
 cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all vectors and rows of the strip and s.skip <= q < pixels; i < rows counts from
-    `first`.
+    `first`. Rows beyond the filter are read and written back as they are.
 
     *Assumes:* held, rows, taps, pixels and step are compile-time constants of the caller.
     """
@@ -151,38 +151,32 @@ cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, c
     elif pixels == 1: walk_ukr(held, rows, taps, 1, step, s, first, src, dy, sums)
 
 
-cdef inline void walk_taps(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
-    """walk_tile for the rows of `rows_of_tile` and the taps that there are for a step."""
-    if rows == 3: walk_tile(held, 3, 3, step, pixels, s, first, src, dy, sums)
-    elif held == REAL_STORAGE and rows == 2 and taps == 5: walk_tile(held, 2, 5, step, pixels, s, first, src, dy, sums)
-    elif MR > 6 and held == REAL_STORAGE and rows == 2: walk_tile(held, 2, 7, step, pixels, s, first, src, dy, sums)
-    elif taps == 3: walk_tile(held, 1, 3, step, pixels, s, first, src, dy, sums)
+cdef inline int rows_of_tile(int held, int64_t taps) noexcept nogil:
+    """Rows of so many taps whose sums fit into registers: enough for an addition to end before the next one to its sum. The last tile of a filter may have
+    more than are left."""
+    return 3 if taps == 3 else 2 if (taps == 5 or (taps == 7 and MR > 6)) and held == REAL_STORAGE else 1
+
+
+cdef inline void walk_taps(int held, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
+    """walk_tile for the taps that there are for a step, rows of them from `first` on."""
+    if taps == 3: walk_tile(held, 3, 3, step, pixels, s, first, src, dy, sums)
     elif held == REAL_PAIR: return
-    elif taps == 5: walk_tile(held, 1, 5, step, pixels, s, first, src, dy, sums)
-    elif taps == 7: walk_tile(held, 1, 7, step, pixels, s, first, src, dy, sums)
+    elif taps == 5: walk_tile(held, rows_of_tile(held, 5), 5, step, pixels, s, first, src, dy, sums)
+    elif taps == 7: walk_tile(held, rows_of_tile(held, 7), 7, step, pixels, s, first, src, dy, sums)
     elif step == 1 and taps == 1: walk_tile(held, 1, 1, step, pixels, s, first, src, dy, sums)
     elif step == 1 and taps == 2: walk_tile(held, 1, 2, step, pixels, s, first, src, dy, sums)
     elif step == 1 and taps == 4: walk_tile(held, 1, 4, step, pixels, s, first, src, dy, sums)
 
 
-cdef inline int rows_of_tile(int held, int64_t taps, int64_t left) noexcept nogil:
-    """Rows of taps, of those that are left, whose sums fit into registers: enough for an addition to end before the next one to its sum."""
-    if taps == 3 and left == 3:
-        return 3
-    return 2 if (taps == 5 or (taps == 7 and MR > 6)) and held == REAL_STORAGE and left > 1 else 1
-
-
 cdef inline void walk_steps(int held, const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_taps for all taps, for steps 1 and 2."""
     cdef int64_t first = 0
-    cdef int rows
     while first < s.taps:
-        rows = rows_of_tile(held, col.taps, s.taps - first)
         if col.z_step == 1:
-            walk_taps(held, rows, <int> col.taps, 1, <int> pixels, s, first, src, dy, sums)
+            walk_taps(held, <int> col.taps, 1, <int> pixels, s, first, src, dy, sums)
         else:
-            walk_taps(held, rows, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
-        first += rows
+            walk_taps(held, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
+        first += rows_of_tile(held, col.taps)
 
 
 cdef void walk_reals(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
@@ -229,7 +223,7 @@ cdef void reduce_tile(walk_t walk, const Walk *s, const Lane *col, int64_t pixel
 cdef int64_t vectors_of_line(const Walk *s, int held, const Lane *col, int64_t most) noexcept nogil:
     """Vectors that narrow ones walk at once: those of a cache line where rows of taps need several walks, which find in the first cache then what the one
     before has read, otherwise `most`. Of 5x5 to 7x7 taps that takes 0.55 to 0.9 of the time (Zen 2)."""
-    return LINE // s.vector if s.vector < LINE and s.taps > rows_of_tile(held, col.taps, s.taps) else most
+    return LINE // s.vector if s.vector < LINE and s.taps > rows_of_tile(held, col.taps) else most
 
 
 cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
@@ -314,8 +308,8 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
 
 
 cdef int64_t sums_size(const Reduce *w) noexcept nogil:
-    """Reals of the sums of a block."""
-    return padded(divide_up(w.vectors, w.blocks) * w.taps * w.lanes)
+    """Reals of the sums of a block, and of the rows beyond the filter that the last tile has."""
+    return padded((divide_up(w.vectors, w.blocks) * w.taps + 2 * w.g.filter_cols) * w.lanes)
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:

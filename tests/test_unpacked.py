@@ -57,12 +57,6 @@ INPLACE = [
     Problem(n=1, h=23, w=31, c=96, m=1, r=5, s=3, strides=(2, 2), padding="SAME"),
     Problem(n=1, h=12, w=33, c=32, m=1, r=3, s=3, dilations=(1, 2), padding="SAME"),
     Problem(n=3, h=5, w=10, c=512, m=1, r=3, s=3, padding="SAME"),
-    Problem(
-        n=1, h=150, w=140, c=252, m=1, r=1, s=3, padding="SAME"
-    ),  # too large for a cache: what comes next is fetched
-    Problem(n=1, h=200, w=224, c=128, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # and rows at a crowding distance
-    Problem(n=1, h=233, w=224, c=136, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # in the order of memory
-    Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
 ]
 TURNED = [
     Problem(n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # the last vector overlaps
@@ -107,12 +101,21 @@ PLANES = [
         n=5, h=3, w=1, c=3, m=1, r=2, s=1, padding="SAME", layout="NCHW"
     ),  # planes below what a vector reaches over an end
     Problem(n=40, h=5, w=8, c=1, m=1, r=3, s=2, padding="SAME", layout="NCHW"),  # more images than spans
-    Problem(n=1, h=150, w=140, c=126, m=1, r=1, s=3, padding="SAME", layout="NCHW"),  # what follows is fetched
     Problem(n=2, h=17, w=21, c=3, m=1, r=3, s=3, dilations=(2, 3), padding="SAME", layout="NCHW"),  # lanes of rows
     Problem(n=1, h=40, w=90, c=2, m=1, r=3, s=3, dilations=(12, 12), padding="SAME", layout="NCHW"),
     Problem(n=2, h=31, w=33, c=2, m=1, r=5, s=3, strides=(2, 2), dilations=(2, 3), padding="SAME", layout="NCHW"),
     Problem(n=2, h=9, w=11, c=3, m=1, r=3, s=3, strides=(1, 2), dilations=(4, 5), padding="SAME", layout="NCHW"),
 ]
+LARGE = {
+    "inplace": [
+        Problem(n=1, h=150, w=140, c=252, m=1, r=1, s=3, padding="SAME"),
+        Problem(n=1, h=200, w=224, c=128, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # rows at a crowding distance
+        Problem(n=1, h=233, w=224, c=136, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # in the order of memory
+        Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
+    ],
+    "planes": [Problem(n=1, h=150, w=140, c=126, m=1, r=1, s=3, padding="SAME", layout="NCHW")],
+}
+"""Too large for a cache: what comes next is fetched. What tiles compute does not differ, so that exact results on any number of threads say enough."""
 UNREACHED = {
     "inplace": [
         Problem(n=2, h=1, w=9, c=16, m=1, r=1, s=1, strides=(2, 1), padding=(1, 0, 0, 0)),
@@ -122,14 +125,22 @@ UNREACHED = {
     "planes": [Problem(n=1, h=1, w=20, c=2, m=1, r=1, s=1, strides=(2, 1), padding=(1, 0, 0, 0), layout="NCHW")],
 }
 """Problems in which the filter meets nothing but padding."""
-CASES = [
-    pytest.param(algorithm, op, problem, id=f"{op}-{problem}")
-    for algorithm, problems in (("inplace", INPLACE + TURNED), ("planes", PLANES))
-    for op in OPS_OF_KIND
-    for problem in problems
-    if algorithm in accepting(op, problem)
-]
+
+
+def cases(**problems):
+    """Each problem with the ops that accept it for an algorithm."""
+    return [
+        pytest.param(algorithm, op, problem, id=f"{op}-{problem}")
+        for algorithm in problems
+        for op in OPS_OF_KIND
+        for problem in problems[algorithm]
+        if algorithm in accepting(op, problem)
+    ]
+
+
+CASES = cases(inplace=INPLACE + TURNED, planes=PLANES)
 every_case = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES)
+every_size = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(**LARGE))
 
 
 def forced_to(algorithm, op, problem, *operands, **options):
@@ -145,6 +156,8 @@ def few(problem):
 def test_cases_are_accepted():
     """All but two ops with a stride of three in place, in each layout."""
     assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 4 + 3 * len(PLANES)
+    for problems in LARGE, UNREACHED:
+        assert len(cases(**problems)) == 3 * sum(map(len, problems.values()))
 
 
 @pytest.mark.parametrize(("halves", "taken"), [(True, "inplace"), (False, "depthwise")])
@@ -250,7 +263,7 @@ def test_planes_are_taken_where_two_share_a_vector(op):
             assert first(stride * pixels[-1], stride, **changed) == "inplace"
 
 
-@every_case
+@every_size
 def test_small_integers_give_exact_results(algorithm, op, problem, whole_level):
     operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:
@@ -267,7 +280,7 @@ def test_random_numbers_lie_within_the_rounding_error(algorithm, op, problem):
         assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=few(problem))
 
 
-@every_case
+@every_size
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_threads_do_not_change_a_bit(algorithm, op, problem, dtype):
     operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
@@ -286,15 +299,7 @@ def test_nothing_is_read_beyond_the_last_element(algorithm, op, problem, dtype, 
     )
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "op", "problem"),
-    [
-        pytest.param(algorithm, op, problem, id=f"{op}-{problem}")
-        for algorithm, problems in UNREACHED.items()
-        for op in OPS_OF_KIND
-        for problem in problems
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "op", "problem"), cases(**UNREACHED))
 def test_what_no_product_reaches_is_zero(algorithm, op, problem, whole_level):
     assert algorithm in accepting(op, problem)
     for dtype in op.dtypes:

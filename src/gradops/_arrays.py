@@ -90,9 +90,9 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An uninitialised array that starts on a 64-byte boundary."""
-    array = runtime.empty(shape, dtype, ALIGNMENT, LARGE)
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Array | None = None) -> Array:
+    """An uninitialised array that starts on a 64-byte boundary, in a page apart from the array that is read beside it."""
+    array = runtime.empty(shape, dtype, ALIGNMENT, LARGE, beside)
     if array is not None:
         return array
     return _aligned(shape, dtype, np.empty(_room(shape, dtype), _BYTE))

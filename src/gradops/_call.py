@@ -57,7 +57,7 @@ def call(plan: Plan, arrays: tuple[Array, ...], storage: int, out: object = None
     elif plan.zero:
         result = zeros(plan.result_shape, dtype)
     else:
-        result = empty(plan.result_shape, dtype)
+        result = empty(plan.result_shape, dtype, arrays[0])
     started, ran = perf_counter() if _VERBOSE else 0.0, ""
     if not plan.zero:
         ran = _run(plan, [ready(array) for array in arrays], storage, result, threads)

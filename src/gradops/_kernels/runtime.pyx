@@ -16,7 +16,9 @@ cdef enum:
     MOST_KEPT = 1 << 28                                 # bytes of all kept blocks
     SLOTS = 16                                          # kept blocks, at most
     HUGE_PAGE = 1 << 21
-    APART = 1 << 11                                     # bytes into a page: other arrays begin with one, and loads wait for stores at the same place of one
+    PAGE = 1 << 12
+    APART = 27 * 64                                     # bytes between places in a page: loads wait for stores at the same place of one, or of few of its parts
+    PLACED = 1 << 15                                    # bytes of an array from which on it has its place
     NUMPY_DOMAIN = 389047                               # of tracemalloc, where the memory of arrays is seen
 
 cdef extern from *:
@@ -157,14 +159,16 @@ def max_threads():
     return omp_get_max_threads()
 
 
-def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int64_t most):
-    """An uninitialised array at a multiple of `alignment` bytes; None if it would be empty or have more than `most` bytes or MOST_DIMENSIONS."""
+def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int64_t most, cnp.ndarray beside=None):
+    """An uninitialised array at a multiple of `alignment` bytes, in a page apart from the array that is read beside it; None if it would be empty or have more
+    than `most` bytes or MOST_DIMENSIONS."""
     cdef cnp.npy_intp dims[MOST_DIMENSIONS]
     cdef cnp.npy_intp size = dtype.itemsize
     cdef int i, count = <int> len(shape)
     cdef cnp.ndarray array
     cdef object memory
     cdef char *data
+    cdef uintptr_t place = APART if beside is None else <uintptr_t> cnp.PyArray_DATA(beside) + APART
     if count > MOST_DIMENSIONS:
         return None
     for i in range(count):
@@ -173,12 +177,16 @@ def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int
             return None
         size *= dims[i]
     size += alignment
+    if size >= PLACED:
+        size += PAGE
     if size >= KEPT:
-        memory = owner_of(size + APART)
-        data = <char *> (<Block *> PyCapsule_GetPointer(memory, NULL)).memory + APART
+        memory = owner_of(size)
+        data = <char *> (<Block *> PyCapsule_GetPointer(memory, NULL)).memory
     else:
         memory = cnp.PyArray_EMPTY(1, &size, cnp.NPY_UINT8, 0)
         data = <char *> cnp.PyArray_DATA(memory)
+    if size >= PLACED:
+        data += (place - <uintptr_t> data) % PAGE
     data += (alignment - <uintptr_t> data % alignment) % alignment
     Py_INCREF(dtype)
     array = PyArray_NewFromDescr(<PyTypeObject *> cnp.ndarray, dtype, count, dims, NULL, data, cnp.NPY_ARRAY_CARRAY, NULL)

@@ -57,6 +57,14 @@ INPLACE = [
     Problem(n=1, h=23, w=31, c=96, m=1, r=5, s=3, strides=(2, 2), padding="SAME"),
     Problem(n=1, h=12, w=33, c=32, m=1, r=3, s=3, dilations=(1, 2), padding="SAME"),
     Problem(n=3, h=5, w=10, c=512, m=1, r=3, s=3, padding="SAME"),
+    Problem(
+        n=2, h=11, w=17, c=512, m=1, r=3, s=3, strides=(2, 2), padding="SAME"
+    ),  # tall tiles, which read each row once
+    Problem(n=1, h=13, w=15, c=512, m=1, r=3, s=3, dilations=(2, 3), padding="SAME"),
+    Problem(n=1, h=9, w=3, c=1024, m=1, r=3, s=3, padding="SAME"),
+    Problem(n=2, h=8, w=11, c=256, m=1, r=5, s=3, padding="SAME"),  # more rows of taps than those have
+    Problem(n=2, h=8, w=14, c=256, m=1, r=2, s=3, padding=(1, 0, 1, 1)),  # and fewer
+    Problem(n=1, h=10, w=9, c=528, m=1, r=3, s=3, padding="SAME"),
 ]
 TURNED = [
     Problem(n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # the last vector overlaps
@@ -287,6 +295,20 @@ def test_threads_do_not_change_a_bit(algorithm, op, problem, dtype):
     one, *others = (forced_to(algorithm, op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
     for other in others:
         np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))
+
+
+@pytest.mark.parametrize("op", [op for op in OPS_OF_KIND if op.result != "filter"], ids=str)
+@pytest.mark.parametrize("gap", [0, 64, 1024, 2048])
+def test_where_results_lie_does_not_change_a_bit(op, gap, whole_level):
+    """At the same place of a page as what is read, or apart from it, which decides which tiles compute them."""
+    problem = Problem(n=2, h=9, w=13, c=512, m=1, r=3, s=3, padding="SAME")
+    operands = random_normal(op.shapes(problem), np.float32, seed=4)
+    image = max(operands, key=np.size)
+    memory = np.empty(image.nbytes + 2 * 4096, np.uint8)
+    start = (image.ctypes.data + gap - memory.ctypes.data) % 4096
+    out = memory[start : start + image.nbytes].view(np.float32).reshape(image.shape)
+    forced_to("inplace", op, problem, *operands, out=out)
+    np.testing.assert_array_equal(out, forced_to("inplace", op, problem, *operands))
 
 
 @every_case

@@ -21,6 +21,8 @@ cdef enum:
     ROWS = 8                                            # of a strip: at most, if it is staged or written beyond the caches, else at least
     WAY = 4096                                          # bytes of a cache's way: what lies at multiples of it falls on one set
     CROWDED = WAY // 2                                  # pixels at multiples of this distance, in bytes, fall on two sets
+    CROWDED_TILES = CROWDED // 2                        # and crowd the sets of larger tiles
+    TALL = 3                                            # taps in a row, and rows of them, of tiles that read each row once
     FEW_CHANNELS = 256                                  # of a pixel, in bytes, that few cache lines hold anyway
     NOWHERE = 30 << 20                                  # bytes of images that no last cache holds, about
     MOST_RUN = 1024                                     # of a pixel, in bytes, whose tiles stay in the first cache beside the next ones
@@ -158,6 +160,22 @@ cdef inline bint is_across(const Problem *g, int storage, int held) noexcept nog
     return g.col_lanes > 1 or (col_lanes(g).z_step > 1 and is_far(g, size) and g.src_y * size % WAY == 0)
 
 
+cdef inline bint is_tall(const Problem *g, int storage) noexcept nogil:
+    """Whether tiles read each row of x once: of three taps in a row, with the same step of rows and columns, where pixels crowd few sets of a cache; of images
+    that no cache holds, only without strides. Time of other tiles over that: 1.1 to 1.6, with strides 1.2 to 1.3, with dilations 1.2 to 1.9, of large images
+    1.0 to 1.2, of those with strides 0.65 to 0.9; where pixels do not crowd 0.85 to 1.1 (Zen 4)."""
+    cdef int64_t i, step, size = item_size(storage)
+    if storage != REAL_STORAGE or MR <= 6 or g.row_lanes == 0 or g.col_lanes == 0 or comes_first(g):
+        return False
+    step = col_lanes(g).z_step
+    for i in range(g.col_lanes):
+        if col_lanes(g)[i].taps != TALL:
+            return False
+    if row_lanes(g).z_step != step or (step > 1 and is_far(g, size)):
+        return False
+    return col_lanes(g).src_unit * g.src_x * size % (CROWDED if step > 1 else CROWDED_TILES) == 0
+
+
 cdef inline bint is_in_order(const Problem *g, int storage) noexcept nogil:
     """Whether tiles go across the channels of a row, each fetching the next one into the first cache in the order of memory, which delivers twice as much then
     as vector by vector of some pixels: of images that no cache holds, where pixels are neither too short for that nor too long for two tiles to stay in that
@@ -227,6 +245,13 @@ cdef inline int64_t tile_pixels(const Lane *col, int64_t most) noexcept nogil:
     if count >= 7 and most == PIXELS:
         return 8 if count >= 8 and divide_up(count, 8) * 8 <= divide_up(count, 7) * 7 else 7
     return 4 if count >= 4 else 1
+
+
+cdef inline int64_t tall_pixels(const Lane *col) noexcept nogil:
+    """Pixels of the tiles that read each row once, for which there are registers."""
+    if col.count < 4:
+        return 1
+    return 7 if col.count >= 7 and divide_up(col.count, 7) * 7 <= divide_up(col.count, 4) * 4 else 4
 
 
 cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t pixels, int64_t i) noexcept nogil:

@@ -3,7 +3,8 @@
 
 In parallel: blocks of (span of images and rows, vectors of channels); each span sums into its own partial dw, and the partials are added in
 order. Packed: nothing. A register tile is one vector of some pixels of a row of dy and of 3 x 3 taps or one or two rows of them; each column of x beside
-the pixels is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk as in inplace_gather.
+the pixels is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk as in inplace_gather. Where pixels crowd the sets of a
+cache, so that what is read a second time is no longer there, a tile holds three rows of dy instead of one, and each row of x is read once.
 
 *Assumes:* x, dy and dw are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or come first in small
 images, which are turned; the problem is that of the forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2,
@@ -12,11 +13,11 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport PIXELS, ROWS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_pixels, first_channel, from_registers, has_pairs, held_storage, is_across, is_in_order, lines_in_order, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
+from _inplace cimport CROWDED_TILES, PIXELS, ROWS, TALL, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_pixels, first_channel, from_registers, has_pairs, held_storage, is_across, is_in_order, is_tall, lines_in_order, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, item_size, load, load_wide, store, unknown, widen_block
+from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, item_size, load, load_wide, store, unknown, widen_block, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -25,7 +26,6 @@ cdef enum:
     SPANS = 8                                           # as many, if each then has FEWEST_PIXELS and channels are too few to be split
     FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
-    CROWDED_TILES = 1024                                # pixels at multiples of this distance, in bytes, crowd the sets of larger tiles
     LEAST_RUN = 512                                     # bytes of a pixel of each, at least
     SHORT_ROW = 14                                      # pixels of a row that has large tiles with step 2, too: of longer ones, they read too many lines
 
@@ -41,9 +41,10 @@ cdef struct Reduce:
     const char *dy
     Total dw
     int held                                            # what vectors are computed from
-    bint across                                         # whether tiles go across channels,
-    bint strips                                         # whether they fetch the next strip,
-    bint in_order                                       # and whether they fetch the next tile in the order of memory
+    bint tall                                           # whether tiles read each row of x once,
+    bint across                                         # go across channels,
+    bint strips                                         # fetch the next strip,
+    bint in_order                                       # or fetch the next tile in the order of memory
     int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
@@ -59,11 +60,12 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols, few, most, runs
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
-    w.held = REAL_PAIR if has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
-    w.lanes, w.walk = registers(w.held) * VL, walker(w.held)
+    w.tall = is_tall(g, w.storage)
+    w.held = REAL_PAIR if not w.tall and has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
+    w.lanes, w.walk = registers(w.held) * VL, walk_tall if w.tall else walker(w.held)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
-    w.in_order = is_in_order(g, w.storage)
-    w.across = w.in_order or (w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held))
+    w.in_order = not w.tall and is_in_order(g, w.storage)
+    w.across = w.in_order or (w.count > 0 and not w.tall and w.held != REAL_PAIR and is_across(g, w.storage, w.held))
     w.strips = not w.in_order and (w.across or (w.count > 0 and col_lanes(g).z_step > 1))
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
     few = BLOCKS if w.in_order else smaller(SPANS, divide_up(BLOCKS, runs))
@@ -128,6 +130,59 @@ cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, co
             for j in range(taps):
                 for h in range(n):
                     store(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL, acc[(i * taps + j) * n + h])
+        src, dy, sums = src + s.vector, dy + s.vector, sums + s.panel
+
+
+cdef inline void tall_ukr(int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
+    """walk_ukr that reads each row of x once: registers hold those of dy that it has to do with, zeros beyond the strip.
+
+    *Assumes:* rows, taps, pixels and step are compile-time constants of the caller; the step of rows is `step`, too.
+    """
+    cdef vec[SUMS] acc
+    cdef vec[TALL * PIXELS] d
+    cdef vec v
+    cdef const char *x
+    cdef const char *at
+    cdef int64_t y, r, _v
+    cdef bint fetch
+    cdef int c, i, j, k, p, q, slot, slots = (rows + step - 1) // step
+    for _v in range(s.vectors):
+        at, y = dy, s.y + first * s.unit
+        fetch = s.fetch and first == 0 and begins_line(s, dy)
+        for i in range(rows):
+            for j in range(taps):
+                acc[i * taps + j] = load(sums + ((first + i) * s.filter_row + j * s.filter_col))
+        for q in range(slots * pixels):
+            d[q] = zero()
+        for r in range(s.rows + slots - 1):
+            for q in range(slots * pixels - 1, pixels - 1, -1):
+                d[q] = d[q - pixels]
+            if r < s.rows:
+                if fetch:
+                    fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
+                    fetch_columns(s, src, y, _v, pixels * step)
+                for q in range(pixels):
+                    d[q] = load(<const real *> (s.zeros if q < pixels - 1 and q < s.skip else at + q * s.dst_x))
+            else:
+                for q in range(pixels):
+                    d[q] = zero()
+            for p in range(step):
+                if 0 <= y + p * s.unit < s.limit:
+                    x = <const char *> unknown(<const real *> (src + (y + p * s.unit) * s.src_y))
+                    for c in range((pixels - 1) * step + taps):
+                        v = load(<const real *> column_at(s, x, c, taps, (pixels - 1) * step))
+                        for slot in range(slots):
+                            i = p + step * slot
+                            for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
+                                j, q = c % step + k * step, c // step - k
+                                if i < rows and j < taps and 0 <= q < pixels:
+                                    acc[i * taps + j] += v * d[slot * pixels + q]
+            at += s.dst_y
+            y += s.step
+        for i in range(rows):
+            if first + i < s.taps:
+                for j in range(taps):
+                    store(sums + ((first + i) * s.filter_row + j * s.filter_col), acc[i * taps + j])
         src, dy, sums = src + s.vector, dy + s.vector, sums + s.panel
 
 
@@ -198,6 +253,23 @@ cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const c
         walk_steps(BFLOAT16, s, col, pixels, src, dy, sums)
 
 
+cdef inline void tall_tile(int step, const Walk *s, int64_t first, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    """tall_ukr for the pixels of `tall_pixels`."""
+    if pixels == 7: tall_ukr(TALL, TALL, 7, step, s, first, src, dy, sums)
+    elif pixels == 4: tall_ukr(TALL, TALL, 4, step, s, first, src, dy, sums)
+    else: tall_ukr(TALL, TALL, 1, step, s, first, src, dy, sums)
+
+
+cdef void walk_tall(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    cdef int64_t first = 0
+    while MR > 6 and first < s.taps:
+        if col.z_step == 1:
+            tall_tile(1, s, first, pixels, src, dy, sums)
+        else:
+            tall_tile(2, s, first, pixels, src, dy, sums)
+        first += TALL
+
+
 cdef walk_t walker(int held) noexcept nogil:
     return walk_pairs if held == REAL_PAIR else walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
 
@@ -236,7 +308,7 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
     clear(zeros, 2 * VL)
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        pixels = lane_pixels(col, most_pixels(w.held, col.taps))
+        pixels = tall_pixels(col) if w.tall else lane_pixels(col, most_pixels(w.held, col.taps))
         for i in range(divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
             v = first
@@ -254,7 +326,7 @@ cdef void reduce_strips(const Reduce *w, int64_t n, int64_t t, int64_t last, int
     cdef int64_t most, i, rows
     if t >= last:                                       # no pixel has a tap
         return
-    most = 1 if w.across else rows_of_strip(g, w.storage, w.held, w.strips)
+    most = 1 if w.across else last - t if w.tall and not is_far(g, item_size(w.storage)) else rows_of_strip(g, w.storage, w.held, w.strips)
     while t < last:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)

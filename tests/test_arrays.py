@@ -177,6 +177,22 @@ def test_allocated_arrays_are_aligned_writeable_and_of_the_asked_shape(make, dty
         assert not made.astype(float).any()
 
 
+def places_apart(one, other):
+    """How far two arrays begin from the same place of a quarter of a page."""
+    gap = (one.ctypes.data - other.ctypes.data) % 1024
+    return min(gap, 1024 - gap)
+
+
+@pytest.mark.parametrize("count", [1 << 14, 1 << 18, 1 << 21])
+def test_arrays_lie_apart_in_their_pages(count):
+    """From the one that is read beside them, wherever that lies, or from the one before: else loads wait for stores, and both crowd the same sets."""
+    memory = np.empty(count + 1024, np.float32)
+    for start in (0, 5, 512, 1000):
+        assert places_apart(empty((count,), np.dtype(np.float32), memory[start:]), memory[start:]) >= 128
+    one, other = (empty((count,), np.dtype(np.float32)) for _ in range(2))
+    assert places_apart(one, other) >= 128
+
+
 @pytest.mark.parametrize("make", [empty, zeros])
 @pytest.mark.parametrize(
     "shape", [(2**61,), (2**60, 2), (2**40, 2**40), (2**40, 2**40, 0), (0, 2**40, 2**40), (2**63 - 1,), (2**46,)]
@@ -191,14 +207,17 @@ BYTE = np.dtype(np.uint8)
 
 
 def test_memory_of_a_large_array_is_kept_for_the_next_one_that_fits():
+    def page(made):
+        return made.ctypes.data // 4096
+
     first = empty(LARGE, BYTE)
-    address, view = first.ctypes.data, first[1:]
+    taken, view = page(first), first[1:]
     del first
     while_viewed = empty(LARGE, BYTE)
-    assert while_viewed.ctypes.data != address
+    assert page(while_viewed) != taken
     del view
     smaller = empty((LARGE[0] // 8, 7), BYTE)
-    assert smaller.ctypes.data == address
+    assert page(smaller) == taken
 
 
 def test_large_arrays_that_live_share_no_memory():

@@ -91,7 +91,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Array | None = None) -> Array:
-    """An uninitialised array that starts on a 64-byte boundary, in a page apart from the array that is read beside it."""
+    """An uninitialised array that starts on a 64-byte boundary, in a page apart from the array that is read beside it, or from the last one."""
     array = runtime.empty(shape, dtype, ALIGNMENT, LARGE, beside)
     if array is not None:
         return array

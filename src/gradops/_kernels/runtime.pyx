@@ -56,6 +56,8 @@ cdef extern from "Python.h":
     int PyTraceMalloc_Untrack(unsigned int domain, uintptr_t pointer)
 
 
+cdef uintptr_t last_place = 0                           # of an array, in a page
+
 kept_from = KEPT                                        # for those who would rather allocate less elsewhere
 
 # Arrays of KEPT bytes may be mapped anew each time, and the system clears every page of them, which takes longer than many a gradient (38 MB: 3 ms,
@@ -160,15 +162,15 @@ def max_threads():
 
 
 def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int64_t most, cnp.ndarray beside=None):
-    """An uninitialised array at a multiple of `alignment` bytes, in a page apart from the array that is read beside it; None if it would be empty or have more
-    than `most` bytes or MOST_DIMENSIONS."""
+    """An uninitialised array at a multiple of `alignment` bytes, in a page apart from the array that is read beside it, or from the last one; None if it would be
+    empty or have more than `most` bytes or MOST_DIMENSIONS."""
     cdef cnp.npy_intp dims[MOST_DIMENSIONS]
     cdef cnp.npy_intp size = dtype.itemsize
     cdef int i, count = <int> len(shape)
     cdef cnp.ndarray array
     cdef object memory
     cdef char *data
-    cdef uintptr_t place = APART if beside is None else <uintptr_t> cnp.PyArray_DATA(beside) + APART
+    global last_place
     if count > MOST_DIMENSIONS:
         return None
     for i in range(count):
@@ -179,6 +181,7 @@ def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int
     size += alignment
     if size >= PLACED:
         size += PAGE
+        last_place = APART + (last_place if beside is None else <uintptr_t> cnp.PyArray_DATA(beside))
     if size >= KEPT:
         memory = owner_of(size)
         data = <char *> (<Block *> PyCapsule_GetPointer(memory, NULL)).memory
@@ -186,7 +189,7 @@ def empty(tuple shape not None, cnp.dtype dtype not None, int64_t alignment, int
         memory = cnp.PyArray_EMPTY(1, &size, cnp.NPY_UINT8, 0)
         data = <char *> cnp.PyArray_DATA(memory)
     if size >= PLACED:
-        data += (place - <uintptr_t> data) % PAGE
+        data += (last_place - <uintptr_t> data) % PAGE
     data += (alignment - <uintptr_t> data % alignment) % alignment
     Py_INCREF(dtype)
     array = PyArray_NewFromDescr(<PyTypeObject *> cnp.ndarray, dtype, count, dims, NULL, data, cnp.NPY_ARRAY_CARRAY, NULL)

@@ -120,6 +120,8 @@ LARGE = {
         Problem(n=1, h=200, w=224, c=128, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # rows at a crowding distance
         Problem(n=1, h=233, w=224, c=136, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # in the order of memory
         Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
+        Problem(n=3, h=93, w=121, c=84, m=1, r=3, s=3, padding="SAME"),  # along rows
+        Problem(n=2, h=41, w=61, c=560, m=1, r=3, s=3, padding="SAME"),
     ],
     "planes": [Problem(n=1, h=150, w=140, c=126, m=1, r=1, s=3, padding="SAME", layout="NCHW")],
 }

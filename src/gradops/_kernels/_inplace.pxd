@@ -7,6 +7,8 @@ a window in the first cache, from which a tile is then computed in the same way.
 
 A tile of some pixels walks either *down* a few rows, for one vector of channels after the other, or *across* all vectors of channels, for one row
 after the other. Down, rows share what they read while it is in the first cache; across, memory is read and written in its order, and may be fetched so.
+Or tiles go *along* a few rows, for one vector of channels after the other, while the next rows are fetched in the order of memory. *Tall* tiles walk down
+and read each row once.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
@@ -22,7 +24,7 @@ cdef enum:
     WAY = 4096                                          # bytes of a cache's way: what lies at multiples of it falls on one set
     CROWDED = WAY // 2                                  # pixels at multiples of this distance, in bytes, fall on two sets
     CROWDED_TILES = CROWDED // 2                        # and crowd the sets of larger tiles
-    TALL = 3                                            # taps in a row, and rows of them, of tiles that read each row once
+    TALL_TAPS = 3                                       # taps in a row, and rows of them, of tiles that read each row once
     FEW_CHANNELS = 256                                  # of a pixel, in bytes, that few cache lines hold anyway
     NOWHERE = 30 << 20                                  # bytes of images that no last cache holds, about
     MOST_RUN = 1024                                     # of a pixel, in bytes, whose tiles stay in the first cache beside the next ones
@@ -31,6 +33,12 @@ cdef enum:
     FEW_TAPS = 9                                        # of a filter, for which reading rows again from the second cache costs little
     AHEAD = 192 << 10                                   # bytes of a strip, or a tile of it, whose like is fetched ahead, about, where vectors are cache lines,
     NARROW_AHEAD = 96 << 10                             # and where they are narrower: such CPUs have smaller caches. Of 32 channels that takes 0.7 of the time (Zen 2)
+    ALONG_AHEAD = 160 << 10                             # bytes of rows of src, at most, of a strip along which tiles go, so that the second cache holds it, its
+    ALONG_ROWS = 4                                      # results and the next one; and as many rows, at most
+
+
+cdef enum:                                              # ways of tiles
+    DOWN, ACROSS, SWEEP, ALONG, TALL                    # SWEEP: across, each tile fetching the next one in the order of memory
 
 
 cdef struct Walk:                                       # down some rows of a lane of rows or across some vectors, by a tile of a lane of columns
@@ -50,6 +58,9 @@ cdef struct Walk:                                       # down some rows of a la
     bint fetch                                          # whether to fetch that
     bint strips                                         # whether that is the same tile of the next strip, rather than the next tile
     int64_t lines                                       # of a pixel's vectors, if that is fetched in the order of memory, else 0
+    int64_t tiles, reach                                # along a row, and pixels from the first one to the last, if they follow each other,
+    const char *next_src                                # and where the lines begin that they fetch
+    const char *next_dst
     bint staged
     int storage                                         # of what is read, before it is staged
     int64_t lanes                                       # numbers of a vector
@@ -81,12 +92,18 @@ cdef inline int64_t turned_size(const Problem *g) noexcept nogil:
     return padded(g.src_rows * g.src_cols * VL) + padded(g.dst_rows * g.dst_cols * VL) if comes_first(g) else 0
 
 
-cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, bint strips) noexcept nogil:
-    """Rows of a lane that a tile walks down: few enough for what is fetched for the next tile to stay in the second cache until then. Of large images, which
+cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int way, bint strips) noexcept nogil:
+    """Rows of a lane that a tile walks down: one across channels, all for tall tiles of images in a cache. Else few enough for what is fetched for the next tile to stay in the second cache until then. Of large images, which
     are best written in their order, few enough for what is fetched for the next strip to stay there."""
     cdef int64_t size = item_size(storage), ahead = AHEAD if MR > 6 else NARROW_AHEAD
     cdef const Lane *row = row_lanes(g)
     cdef const Lane *col = col_lanes(g)
+    if way == ACROSS or way == SWEEP:
+        return 1
+    if way == ALONG:
+        return along_rows(g, storage)
+    if way == TALL and not is_far(g, size):
+        return g.dst_rows
     if strips and is_far(g, size):
         return larger(smaller(ahead * row.count // image_size(g, size), ROWS), 1)
     if is_staged(storage, held):
@@ -169,15 +186,30 @@ cdef inline bint is_tall(const Problem *g, int storage) noexcept nogil:
         return False
     step = col_lanes(g).z_step
     for i in range(g.col_lanes):
-        if col_lanes(g)[i].taps != TALL:
+        if col_lanes(g)[i].taps != TALL_TAPS:
             return False
     if row_lanes(g).z_step != step or (step > 1 and is_far(g, size)):
         return False
     return col_lanes(g).src_unit * g.src_x * size % (CROWDED if step > 1 else CROWDED_TILES) == 0
 
 
-cdef inline bint is_in_order(const Problem *g, int storage) noexcept nogil:
-    """Whether tiles go across the channels of a row, each fetching the next one into the first cache in the order of memory, which delivers twice as much then
+cdef inline bint is_along(const Problem *g, int storage) noexcept nogil:
+    """Whether all tiles along some rows follow each other, for one vector of channels after the other: of images that no cache holds, whose next rows are one
+    piece of memory, which is fetched in its order, without strides and with few taps. Tiles that walk down take 1.1 to 1.9 times as long, of rows of 7 pixels
+    0.7 to 1.1 (filters, 1 and 2 threads); with strides 0.7 to 1.2 (Zen 4)."""
+    return (storage == REAL_STORAGE and VL * sizeof(real) == LINE and g.row_lanes == 1 and g.col_lanes == 1 and not comes_first(g)
+            and is_far(g, item_size(storage)) and g.filter_rows <= TALL_TAPS and col_lanes(g).taps == TALL_TAPS and col_lanes(g).count >= 2 * PIXELS - 2
+            and row_lanes(g).src_unit == 1 and col_lanes(g).src_unit == 1 and row_lanes(g).z_step == 1 and col_lanes(g).z_step == 1)
+
+
+cdef inline int64_t along_rows(const Problem *g, int storage) noexcept nogil:
+    """Rows of a strip whose tiles follow each other along it. Of rows of 14 to 32 KiB 4, of 54 to 66 KiB 2, of 96 KiB 1 was best, others took up to 1.5 times as
+    long (Zen 4)."""
+    return larger(smaller(ALONG_AHEAD // (g.src_y * item_size(storage)), ALONG_ROWS), 1)
+
+
+cdef inline bint is_swept(const Problem *g, int storage) noexcept nogil:
+    """Whether tiles sweep: go across the channels of a row, each fetching the next one into the first cache in the order of memory, which delivers twice as much then
     as vector by vector of some pixels: of images that no cache holds, where pixels are neither too short for that nor too long for two tiles to stay in that
     cache, and are read with strides or crowd its sets.
 
@@ -272,6 +304,15 @@ cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col
         s.src_ahead, s.dst_ahead = s.rows * s.step * s.src_y - q * col.z_step * s.src_x, s.rows * s.dst_y - q * s.dst_x
 
 
+cdef inline void go_along(Walk *s, const Problem *g, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t pixels, int64_t v, const char *src, const char *dst) noexcept nogil:
+    """All tiles of a row, from vector v on, and where the lines begin that they fetch: with each tile of a row as many as it reads, of the next rows."""
+    cdef int64_t size = item_size(s.storage), lines
+    s.tiles, s.reach = divide_up(col.count, pixels), col.count - pixels
+    lines = v * s.rows * s.tiles * pixels * LINE
+    s.next_src = src + (n * g.src_n + (s.y + s.rows + s.taps - 1) * g.src_y) * size + lines
+    s.next_dst = dst + (n * g.dst_n + (row.out_start + row.out_step * (t + s.rows)) * g.dst_y) * size + lines
+
+
 cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *end) noexcept nogil:
     """The taps begin <= i < end whose row y + i unit lies inside the image."""
     begin[0], end[0] = 0, s.taps
@@ -305,6 +346,14 @@ cdef inline void fetch_pixels(const Walk *s, const char *first, int64_t step, in
     at = first - v * s.vector + pixel * gap + line * LINE
     for q in range(count):
         prefetch_now(at + q * LINE + (0 if q < left else gap if q < left + s.lines else 2 * gap))
+
+
+cdef inline const char *fetch_lines(const char *at, int count) noexcept nogil:
+    """Fetches lines that follow each other. Returns the next one."""
+    cdef int i
+    for i in range(count):
+        prefetch_soon(at + i * LINE)
+    return at + count * LINE
 
 
 cdef inline void fetch_columns(const Walk *s, const char *src, int64_t y, int64_t v, int count) noexcept nogil:

@@ -13,9 +13,9 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport CROWDED_TILES, PIXELS, ROWS, TALL, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_pixels, first_channel, from_registers, has_pairs, held_storage, is_across, is_in_order, is_tall, lines_in_order, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lines_in_order, longest_lane, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, item_size, load, load_wide, store, unknown, widen_block, zero
 
@@ -41,10 +41,8 @@ cdef struct Reduce:
     const char *dy
     Total dw
     int held                                            # what vectors are computed from
-    bint tall                                           # whether tiles read each row of x once,
-    bint across                                         # go across channels,
-    bint strips                                         # fetch the next strip,
-    bint in_order                                       # or fetch the next tile in the order of memory
+    int way                                             # of tiles,
+    bint strips                                         # and whether they fetch the next strip
     int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
@@ -58,21 +56,23 @@ cdef void plan(Reduce *w) noexcept nogil:
     """Chooses blocks and spans; by the problem alone, never by the number of threads."""
     cdef const Problem *g = w.g
     cdef int64_t pixels = g.images * g.dst_rows * g.dst_cols, few, most, runs
+    cdef bint whole
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
-    w.tall = is_tall(g, w.storage)
-    w.held = REAL_PAIR if not w.tall and has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
-    w.lanes, w.walk = registers(w.held) * VL, walk_tall if w.tall else walker(w.held)
+    w.way = TALL if is_tall(g, w.storage) else ALONG if is_along(g, w.storage) else SWEEP if is_swept(g, w.storage) else DOWN
+    w.held = REAL_PAIR if w.way == DOWN and has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
+    w.lanes, w.walk = registers(w.held) * VL, walker(w.held, w.way)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
-    w.in_order = not w.tall and is_in_order(g, w.storage)
-    w.across = w.in_order or (w.count > 0 and not w.tall and w.held != REAL_PAIR and is_across(g, w.storage, w.held))
-    w.strips = not w.in_order and (w.across or (w.count > 0 and col_lanes(g).z_step > 1))
+    if w.way == DOWN and w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held):
+        w.way = ACROSS
+    w.strips = w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
+    whole = w.way == SWEEP or w.way == ALONG            # pixels are read, for which channels are not split
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
-    few = BLOCKS if w.in_order else smaller(SPANS, divide_up(BLOCKS, runs))
+    few = BLOCKS if whole else smaller(SPANS, divide_up(BLOCKS, runs))
     most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
     w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.count)
     w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, most)
-    w.blocks = 1 if w.in_order else smaller(divide_up(BLOCKS, w.dw.spans), w.vectors if comes_first(g) else runs)
+    w.blocks = 1 if whole else smaller(divide_up(BLOCKS, w.dw.spans), w.vectors if comes_first(g) else runs)
 
 
 cdef int64_t even_spans(int64_t images, int64_t most) noexcept nogil:
@@ -86,46 +86,57 @@ cdef bint fills_tiles(const Problem *g, int storage) noexcept nogil:
     return 8 * (covered - count) <= count or (count >= 8 and col_lanes(g).src_unit * g.src_x * item_size(storage) % CROWDED_TILES == 0)
 
 
-cdef inline void walk_ukr(int held, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
+cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all vectors and rows of the strip and s.skip <= q < pixels; i < rows counts from
-    `first`. Rows beyond the filter are read and written back as they are.
+    `first`. Rows beyond the filter are read and written back as they are. Of all tiles along the strip, if `along`, which fetch the next one in the order of memory.
 
-    *Assumes:* held, rows, taps, pixels and step are compile-time constants of the caller.
+    *Assumes:* held, along, rows, taps, pixels and step are compile-time constants of the caller.
     """
     cdef vec[2 * SUMS] acc
     cdef vec[2 * PIXELS] d
     cdef vec[2] v
     cdef const char *x
     cdef const char *at
-    cdef int64_t y, begin, end, _r, _v
+    cdef const char *columns
+    cdef const char *next_src = s.next_src
+    cdef const char *next_dst = s.next_dst
+    cdef int64_t y, begin, end, offset = 0, _r, _t, _v
     cdef bint fetch
     cdef int c, h, i, j, k, n = registers(held), q
+    cdef Walk tile = s[0]
     for _v in range(s.vectors):
-        at, y = dy, s.y
         fetch = held != REAL_PAIR and s.fetch and first == 0 and begins_line(s, dy)
         for i in range(rows):
             for j in range(taps):
                 for h in range(n):
                     acc[(i * taps + j) * n + h] = load(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL)
-        for _r in range(s.rows):
-            if fetch:
-                fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
-                fetch_columns(s, src, y, _v, pixels * step)
-            taps_inside(s, y, &begin, &end)
-            for q in range(pixels):
-                load_wide(held, s.zeros if q < pixels - 1 and q < s.skip else at + q * s.dst_x, d + q * n)
-            for i in range(rows):
-                if begin <= first + i < end:
-                    x = <const char *> unknown(<const real *> (src + (y + (first + i) * s.unit) * s.src_y))
-                    for c in range((pixels - 1) * step + taps):
-                        load_wide(held, column_at(s, x, c, taps, (pixels - 1) * step), v)
-                        for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
-                            j, q = c % step + k * step, c // step - k
-                            if j < taps and 0 <= q < pixels:
-                                for h in range(n):
-                                    acc[(i * taps + j) * n + h] += v[h] * d[q * n + h]
-            at += s.dst_y
-            y += s.step
+        for _t in range(s.tiles if along else 1):
+            if along:
+                offset = smaller(_t * pixels, s.reach)
+                tile.low, tile.high, tile.skip = s.low - offset * step, s.high - offset * step, _t * pixels - offset
+            at, columns, y = dy + offset * s.dst_x, src + offset * step * s.src_x, s.y
+            for _r in range(s.rows):
+                if along:
+                    next_dst = fetch_lines(next_dst, pixels)
+                    next_src = fetch_lines(next_src, pixels)
+                elif fetch:
+                    fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
+                    fetch_columns(s, columns, y, _v, pixels * step)
+                taps_inside(s, y, &begin, &end)
+                for q in range(pixels):
+                    load_wide(held, s.zeros if q < pixels - 1 and q < tile.skip else at + q * s.dst_x, d + q * n)
+                for i in range(rows):
+                    if begin <= first + i < end:
+                        x = <const char *> unknown(<const real *> (columns + (y + (first + i) * s.unit) * s.src_y))
+                        for c in range((pixels - 1) * step + taps):
+                            load_wide(held, column_at(&tile, x, c, taps, (pixels - 1) * step), v)
+                            for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
+                                j, q = c % step + k * step, c // step - k
+                                if j < taps and 0 <= q < pixels:
+                                    for h in range(n):
+                                        acc[(i * taps + j) * n + h] += v[h] * d[q * n + h]
+                at += s.dst_y
+                y += s.step
         for i in range(rows):
             for j in range(taps):
                 for h in range(n):
@@ -139,7 +150,7 @@ cdef inline void tall_ukr(int rows, int taps, int pixels, int step, const Walk *
     *Assumes:* rows, taps, pixels and step are compile-time constants of the caller; the step of rows is `step`, too.
     """
     cdef vec[SUMS] acc
-    cdef vec[TALL * PIXELS] d
+    cdef vec[TALL_TAPS * PIXELS] d
     cdef vec v
     cdef const char *x
     cdef const char *at
@@ -200,10 +211,10 @@ cdef inline int64_t lane_pixels(const Lane *col, int64_t most) noexcept nogil:
 
 cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, rows, taps, 8, step, s, first, src, dy, sums)
-    elif most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, rows, taps, 7, step, s, first, src, dy, sums)
-    elif pixels == 4: walk_ukr(held, rows, taps, 4, step, s, first, src, dy, sums)
-    elif pixels == 1: walk_ukr(held, rows, taps, 1, step, s, first, src, dy, sums)
+    if step == 1 and most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, False, rows, taps, 8, step, s, first, src, dy, sums)
+    elif most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, False, rows, taps, 7, step, s, first, src, dy, sums)
+    elif pixels == 4: walk_ukr(held, False, rows, taps, 4, step, s, first, src, dy, sums)
+    elif pixels == 1: walk_ukr(held, False, rows, taps, 1, step, s, first, src, dy, sums)
 
 
 cdef inline int rows_of_tile(int held, int64_t taps) noexcept nogil:
@@ -253,11 +264,17 @@ cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const c
         walk_steps(BFLOAT16, s, col, pixels, src, dy, sums)
 
 
+cdef void walk_along(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    """walk_ukr for tiles along a row."""
+    if pixels == 8: walk_ukr(REAL_STORAGE, True, TALL_TAPS, TALL_TAPS, 8, 1, s, 0, src, dy, sums)
+    elif pixels == 7: walk_ukr(REAL_STORAGE, True, TALL_TAPS, TALL_TAPS, 7, 1, s, 0, src, dy, sums)
+
+
 cdef inline void tall_tile(int step, const Walk *s, int64_t first, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     """tall_ukr for the pixels of `tall_pixels`."""
-    if pixels == 7: tall_ukr(TALL, TALL, 7, step, s, first, src, dy, sums)
-    elif pixels == 4: tall_ukr(TALL, TALL, 4, step, s, first, src, dy, sums)
-    else: tall_ukr(TALL, TALL, 1, step, s, first, src, dy, sums)
+    if pixels == 7: tall_ukr(TALL_TAPS, TALL_TAPS, 7, step, s, first, src, dy, sums)
+    elif pixels == 4: tall_ukr(TALL_TAPS, TALL_TAPS, 4, step, s, first, src, dy, sums)
+    else: tall_ukr(TALL_TAPS, TALL_TAPS, 1, step, s, first, src, dy, sums)
 
 
 cdef void walk_tall(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
@@ -267,10 +284,12 @@ cdef void walk_tall(const Walk *s, const Lane *col, int64_t pixels, const char *
             tall_tile(1, s, first, pixels, src, dy, sums)
         else:
             tall_tile(2, s, first, pixels, src, dy, sums)
-        first += TALL
+        first += TALL_TAPS
 
 
-cdef walk_t walker(int held) noexcept nogil:
+cdef walk_t walker(int held, int way) noexcept nogil:
+    if way == TALL or way == ALONG:
+        return walk_tall if way == TALL else walk_along
     return walk_pairs if held == REAL_PAIR else walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
 
 
@@ -308,13 +327,15 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
     clear(zeros, 2 * VL)
     for j in range(g.col_lanes):
         col = col_lanes(g) + j
-        pixels = tall_pixels(col) if w.tall else lane_pixels(col, most_pixels(w.held, col.taps))
-        for i in range(divide_up(col.count, pixels)):
+        pixels = tall_pixels(col) if w.way == TALL else lane_pixels(col, most_pixels(w.held, col.taps))
+        for i in range(1 if w.way == ALONG else divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
             v = first
             while v < end:
                 s.vectors = smaller(vectors_at_once(&s, g, v, end), vectors_of_line(&s, w.held, col, end))
-                s.lines = lines_in_order(&s, w.in_order)
+                s.lines = lines_in_order(&s, w.way == SWEEP)
+                if w.way == ALONG:
+                    go_along(&s, g, row, col, n, t, pixels, v, w.x, w.dy)
                 c = first_channel(g, v, w.lanes) * item_size(w.storage)
                 reduce_tile(w.walk, &s, col, pixels, w.x + s.src + c, w.dy + s.dst + c, sums + (v - first) * s.panel, scratch)
                 v += s.vectors
@@ -326,7 +347,7 @@ cdef void reduce_strips(const Reduce *w, int64_t n, int64_t t, int64_t last, int
     cdef int64_t most, i, rows
     if t >= last:                                       # no pixel has a tap
         return
-    most = 1 if w.across else last - t if w.tall and not is_far(g, item_size(w.storage)) else rows_of_strip(g, w.storage, w.held, w.strips)
+    most = rows_of_strip(g, w.storage, w.held, w.way, w.strips)
     while t < last:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)

@@ -283,7 +283,8 @@ cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const c
 
 cdef void walk_along(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:
     """walk_ukr for tiles along a row."""
-    if pixels == 8: walk_ukr(REAL_STORAGE, True, 8, TALL_TAPS, 1, s, src, filter, dst)
+    if VL * sizeof(real) != LINE: return
+    elif pixels == 8: walk_ukr(REAL_STORAGE, True, 8, TALL_TAPS, 1, s, src, filter, dst)
     elif pixels == 7: walk_ukr(REAL_STORAGE, True, 7, TALL_TAPS, 1, s, src, filter, dst)
 
 

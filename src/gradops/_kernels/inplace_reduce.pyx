@@ -266,7 +266,8 @@ cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const c
 
 cdef void walk_along(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_ukr for tiles along a row."""
-    if pixels == 8: walk_ukr(REAL_STORAGE, True, TALL_TAPS, TALL_TAPS, 8, 1, s, 0, src, dy, sums)
+    if VL * sizeof(real) != LINE: return
+    elif pixels == 8: walk_ukr(REAL_STORAGE, True, TALL_TAPS, TALL_TAPS, 8, 1, s, 0, src, dy, sums)
     elif pixels == 7: walk_ukr(REAL_STORAGE, True, TALL_TAPS, TALL_TAPS, 7, 1, s, 0, src, dy, sums)
 
 

@@ -10,7 +10,8 @@ set(GRADOPS_LEVELS "")
 
 # -ffp-contract=fast: an ISO -std= would silently give no FMA at all. -fno-math-errno: inline square roots and conversions.
 # -fno-tree-loop-distribute-patterns: short copies and clears stay loops instead of becoming calls of memcpy and memset.
-set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-tree-loop-distribute-patterns
+# -fno-asynchronous-unwind-tables: nothing is thrown through C, and the tables are some percent of the wheel.
+set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-tree-loop-distribute-patterns -fno-asynchronous-unwind-tables
     -fvisibility=hidden -Wall -Wno-psabi -Wno-unused-function)
 # What GCC copies loops for, a third of the time to compile, and what it searches whole functions for, a tenth: no kernel is faster.
 foreach(search gcse gcse-after-reload split-loops tree-slp-vectorize unswitch-loops)

@@ -220,6 +220,15 @@ def pair_rows(block, int64_t rows, int64_t cols, int64_t ld):
     _storage.pair_rows(reals_of(block), rows, cols, ld)
 
 
+cdef void count_block(const void *work, int64_t index, void *_) noexcept nogil:
+    (<int64_t *> work)[index] += 1
+
+
+def do_blocks(int order, int threads, counts):
+    """Adds 1 to the count of each block when it is done."""
+    _blocks.do_blocks(count_block, bytes_of(counts), counts.size, threads, <_blocks.Order> order, NULL, 0)
+
+
 cdef struct Given:
     _partials.Total total
     int64_t blocks

@@ -186,7 +186,7 @@ cdef inline bint is_tall(const Problem *g, int storage) noexcept nogil:
         return False
     step = col_lanes(g).z_step
     for i in range(g.col_lanes):
-        if col_lanes(g)[i].taps != TALL_TAPS:
+        if col_lanes(g)[i].taps != TALL_TAPS or col_lanes(g)[i].count < 4:
             return False
     if row_lanes(g).z_step != step or (step > 1 and is_far(g, size)):
         return False
@@ -281,8 +281,6 @@ cdef inline int64_t tile_pixels(const Lane *col, int64_t most) noexcept nogil:
 
 cdef inline int64_t tall_pixels(const Lane *col) noexcept nogil:
     """Pixels of the tiles that read each row once, for which there are registers."""
-    if col.count < 4:
-        return 1
     return 7 if col.count >= 7 and divide_up(col.count, 7) * 7 <= divide_up(col.count, 4) * 4 else 4
 
 

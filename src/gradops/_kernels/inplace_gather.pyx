@@ -291,8 +291,7 @@ cdef void walk_along(const Walk *s, const Lane *col, int64_t pixels, const char 
 cdef inline void tall_tile(int step, const Walk *s, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:
     """tall_ukr for the pixels of `tall_pixels`."""
     if pixels == 7: tall_ukr(7, step, s, src, filter, dst)
-    elif pixels == 4: tall_ukr(4, step, s, src, filter, dst)
-    else: tall_ukr(1, step, s, src, filter, dst)
+    else: tall_ukr(4, step, s, src, filter, dst)
 
 
 cdef void walk_tall(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:

@@ -274,8 +274,7 @@ cdef void walk_along(const Walk *s, const Lane *col, int64_t pixels, const char 
 cdef inline void tall_tile(int step, const Walk *s, int64_t first, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     """tall_ukr for the pixels of `tall_pixels`."""
     if pixels == 7: tall_ukr(TALL_TAPS, TALL_TAPS, 7, step, s, first, src, dy, sums)
-    elif pixels == 4: tall_ukr(TALL_TAPS, TALL_TAPS, 4, step, s, first, src, dy, sums)
-    else: tall_ukr(TALL_TAPS, TALL_TAPS, 1, step, s, first, src, dy, sums)
+    else: tall_ukr(TALL_TAPS, TALL_TAPS, 4, step, s, first, src, dy, sums)
 
 
 cdef void walk_tall(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:

@@ -12,7 +12,14 @@ set(GRADOPS_LEVELS "")
 # -fno-tree-loop-distribute-patterns: short copies and clears stay loops instead of becoming calls of memcpy and memset.
 # -fno-asynchronous-unwind-tables: nothing is thrown through C, and the tables are some percent of the wheel.
 set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-tree-loop-distribute-patterns -fno-asynchronous-unwind-tables
-    -fvisibility=hidden -Wall -Wno-psabi -Wno-unused-function)
+    -fvisibility=hidden)
+# What to warn of, which is mostly Cython's code, takes 6 % of the time to find.
+option(GRADOPS_WARNINGS "Have the compiler warn" OFF)
+if(GRADOPS_WARNINGS)
+  list(APPEND GRADOPS_FLAGS -Wall -Wno-psabi -Wno-unused-function)
+else()
+  list(APPEND GRADOPS_FLAGS -w)
+endif()
 # What GCC copies loops for, a third of the time to compile, and what it searches whole functions for, a tenth: no kernel is faster.
 foreach(search gcse gcse-after-reload split-loops tree-slp-vectorize unswitch-loops)
   list(APPEND GRADOPS_FLAGS $<$<C_COMPILER_ID:GNU>:-fno-${search}>)

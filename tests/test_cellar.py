@@ -53,7 +53,14 @@ def flags(precision, level):
     selections += [rest[0].split(";") for name, *rest in cmake("gradops_build") if name == level]
     (selecting,) = selections
     ((_, _, *definitions),) = cmake("target_compile_definitions")
-    return [*common, "-O1", "-g0", *selecting, *(f"-D{name}" for name in (*definitions, f"GRADOPS_REAL_{precision}"))]
+    return [
+        *common,
+        "-O1",
+        "-g0",
+        "-w",
+        *selecting,
+        *(f"-D{name}" for name in (*definitions, f"GRADOPS_REAL_{precision}")),
+    ]
 
 
 def loaded(path):

@@ -93,8 +93,9 @@ cdef inline int64_t turned_size(const Problem *g) noexcept nogil:
 
 
 cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int way, bint strips) noexcept nogil:
-    """Rows of a lane that a tile walks down: one across channels, all for tall tiles of images in a cache. Else few enough for what is fetched for the next tile to stay in the second cache until then. Of large images, which
-    are best written in their order, few enough for what is fetched for the next strip to stay there."""
+    """Rows of a lane that a tile walks down: one across channels, all for tall tiles of images in a cache. Else few enough for what is fetched for the next
+    tile to stay in the second cache until then. Of large images, which are best written in their order, few enough for what is fetched for the next strip
+    to stay there."""
     cdef int64_t size = item_size(storage), ahead = AHEAD if MR > 6 else NARROW_AHEAD
     cdef const Lane *row = row_lanes(g)
     cdef const Lane *col = col_lanes(g)

@@ -33,7 +33,8 @@ cdef enum:
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
-    TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes, side by side: 0.95 of the time
+    TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes, side by side: 0.95 of the time,
+                                                        # and of planes, which have plans in common: 0.8 to 0.95 (groups of 16 and 32, 2 threads of a Zen 4)
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 
@@ -190,7 +191,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
     w.channels = CHANNELS // 2 if w.in_turns else CHANNELS if w.channel_rows or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
-    w.groups = 1 if w.g.dst_c != 1 else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
+    w.groups = 1 if w.g.dst_c != 1 and not bands_planes(w) else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
     plan_blocks(w)
     while threads > 1 and w.blocks[pairs] < BLOCKS * threads:
         if w.channels > larger(2 * w.pixels, 2 * NR):

@@ -32,6 +32,7 @@ PROBLEMS = [
     Problem(n=1, h=30, w=150, c=4, k=9, r=3, s=5, strides=(3, 2), dilations=(2, 3), padding="SAME"),
     Problem(n=1, h=9, w=300, c=1, k=2, r=5, s=5, padding="SAME"),
     Problem(n=3, h=17, w=40, c=2, k=3, r=1, s=1, strides=(2, 2)),
+    Problem(n=1, h=11, w=300, c=5, k=6, r=3, s=3, strides=(1, 2), padding="SAME"),
     Problem(n=1, h=17, w=40, c=8, k=7, r=2, s=2, strides=(4, 3), padding=(1, 2, 0, 3)),
     Problem(n=2, h=17, w=40, c=6, k=8, r=3, s=3, groups=2, padding="SAME"),
     Problem(n=1, h=13, w=29, c=20, k=5, r=3, s=3, padding="SAME"),

@@ -59,6 +59,15 @@ cdef inline int64_t even_parts(int64_t parts, int64_t most, int64_t others, int6
     return parts
 
 
+cdef inline bint takes_turns(const Problem *g) noexcept nogil:
+    """Whether columns of dst, side by side, fall into two lanes of as many."""
+    cdef const Lane *one = col_lanes(g)
+    cdef const Lane *two = one + 1
+    if g.dst_x != 1 or g.col_lanes != 2:
+        return False
+    return one.count == two.count and one.out_step == two.out_step == 2 and one.out_start + two.out_start == 1
+
+
 cdef inline bint hull(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:
     """A lane whose taps reach whatever those of several lanes do, if these read the same steps; what it reads can be packed for all of them."""
     cdef int64_t i

@@ -14,7 +14,7 @@ from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, begin_of, fetching_tiles, operands, rows_stream, stream, gemm_block, gemm_tile, tile_t
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, useful_threads
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, takes_turns, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, item_size, clear, fetch_lines, narrow_block, narrow_in_turns, pair_columns, pair_rows
 
@@ -223,12 +223,9 @@ cdef bint has_turns(const Gather *w) noexcept nogil:
     second one (bfloat16; float16 1.0, float32 1.02; 1x1 taps, 2 threads of a Zen 4)."""
     cdef const Problem *g = w.g
     cdef const Lane *one = col_lanes(g)
-    cdef const Lane *two = one + 1
-    if g.dst_x != 1 or not 1 <= g.col_lanes <= 2 or one.out_step != 2:
-        return False
-    if g.col_lanes == 1:
-        return w.storage != REAL_STORAGE and one.out_start == 0 and 2 * one.count == g.dst_cols
-    return one.count == two.count and two.out_step == 2 and one.out_start + two.out_start == 1
+    if g.col_lanes == 1 and g.dst_x == 1 and w.storage != REAL_STORAGE:
+        return one.out_step == 2 and one.out_start == 0 and 2 * one.count == g.dst_cols
+    return takes_turns(g)
 
 
 cdef int64_t in_panels(int64_t channels, int64_t parts) noexcept nogil:

@@ -33,8 +33,7 @@ cdef enum:
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
-    TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes, side by side: 0.95 of the time,
-                                                        # and of planes, which have plans in common: 0.8 to 0.95 (groups of 16 and 32, 2 threads of a Zen 4)
+    TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 

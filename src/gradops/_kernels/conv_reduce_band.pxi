@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from _band cimport Band, band_index, band_rows, band_run, band_size, fits_band, pack_band, place_band, slot_index
 from _gemm cimport Operands, Stream, Taps, operands, stream, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, slots as slots_of, src_index
-from _problem cimport divide_up, smaller, larger
+from _problem cimport Problem, divide_up, smaller, larger
 from _storage cimport real, LINE, MR, NR, PAIR, VL, item_size
 
 cdef enum:
@@ -119,6 +119,21 @@ cdef void add_next_rows(const Reduce *w, const Patches *p, const Band *band, int
         add_pieces(pieces, at + i * depth * row, LINE, row, divide_up(width, LINE))
 
 
+cdef void add_next_planes(const char *planes, int64_t size, int64_t begin, int64_t all_pixels, int64_t depth, Pieces *pieces) noexcept nogil:
+    """Of `size` bytes that planes have for all pixels, those of as many as a band has, from `begin` on."""
+    cdef int64_t each = size // all_pixels
+    add_pieces(pieces, planes + begin * each, depth * LINE, LINE, divide_up(each, LINE))
+
+
+cdef void add_next_image(const Reduce *w, const Patches *p, const Panel *b, const Band *band, int64_t depth, Pieces *pieces) noexcept nogil:
+    """add_next_rows, and what follows in dy, where channels come first: as large a part of the next image as the band is of its own, since rows are in too many
+    places. Groups of 16 are 1.0 to 1.15 times as fast, others 1.0 (Zen 4)."""
+    cdef const Problem *g = w.g
+    cdef int64_t size = item_size(w.storage), n = band.first.n + 1, begin = band.first.u * p.col.count + band.first.v, all_pixels = p.row.count * p.col.count
+    add_next_planes(p.src + n * g.src_n * size, g.src_channels * g.src_c * size, begin, all_pixels, depth, pieces)
+    add_next_planes(w.dy + (n * g.dst_n + b.group * g.dst_channels * g.dst_c) * size, g.dst_channels * g.dst_c * size, begin, all_pixels, depth, pieces)
+
+
 cdef void multiply_band(const Reduce *w, const Patches *p, const Panel *b, const Band *band, const Taps *rows, int64_t depth, int64_t panel, int64_t slot, int64_t slots, const Rows *dy, real *c, bint accumulate, bint more) noexcept nogil:
     """Adds the products of one panel of dy, which stays in the cache, and a band, run by run, the first of which fetch what is needed next."""
     cdef int64_t end = slot + slots, piece = 0, run = band_run(p), columns = smaller(b.channels - panel * NR, NR), take
@@ -128,8 +143,10 @@ cdef void multiply_band(const Reduce *w, const Patches *p, const Panel *b, const
     next.count = 0
     if more and dy.lies != NULL:
         add_pieces(&next, dy.lies + depth * dy.row + panel * NR * item_size(w.storage), LINE, dy.row, divide_up(columns * item_size(w.storage), LINE))
-    if more and panel == 0:
+    if more and panel == 0 and w.g.src_c == 1:
         add_next_rows(w, p, band, depth, &next)
+    elif more and panel == 0:
+        add_next_image(w, p, b, band, depth, &next)
     c += panel * NR
     both = next.count * run > slots
     while slot < end:

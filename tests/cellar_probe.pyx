@@ -279,6 +279,10 @@ def hull(bytes lanes):
     return h.src_start, h.count, h.taps
 
 
+def takes_turns(bytes problem):
+    return _problem.takes_turns(<const _problem.Problem *> PyBytes_AS_STRING(problem))
+
+
 def pack_rows(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t lanes, int64_t strip, dst):
     """Packs a whole image strip by strip of so many rows, in a ring that holds all; returns its height, its width and vectors of a row."""
     cdef const _problem.Problem *g = <const _problem.Problem *> PyBytes_AS_STRING(problem)

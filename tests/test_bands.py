@@ -51,6 +51,8 @@ PLANES = [
     Problem(n=3, h=15, w=13, c=32, k=48, r=4, s=4, strides=(2, 2), padding="SAME", layout="NCHW"),  # phases in turns
     Problem(n=1, h=6, w=290, c=16, k=32, strides=(1, 2), padding="SAME", layout="NCHW"),  # parts of rows of phases
     Problem(n=2, h=11, w=9, c=64, k=32, r=5, s=5, padding="SAME", layout="NCHW"),  # passes whose sums meet
+    Problem(n=2, h=9, w=13, c=176, k=176, groups=11, padding="SAME", layout="NCHW"),  # groups that two blocks have
+    Problem(n=2, h=13, w=15, c=176, k=176, groups=11, strides=(2, 2), padding="SAME", layout="NCHW"),  # and phases
     Problem(n=1, h=3, w=150, c=16, k=17, r=2, s=3, padding="SAME", layout="NCHW"),  # rows longer than a block
 ]
 CASES = [

@@ -857,6 +857,23 @@ def test_a_hull_reaches_what_all_its_lanes_do(probe, storage, taps, stride):
         assert start + reach == max(lane.src_start + lane.taps for lane in lanes)
 
 
+@pytest.mark.parametrize("storage", ["float32"])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_columns_take_turns_in_two_lanes_that_alternate(probe, layout):
+    seen = set()
+    for size, taps, stride, before in product((5, 12, 13), (1, 2, 3), (1, 2, 3), (0, 1)):
+        options = {"strides": (1, stride), "padding": (0, 0, before, taps), "layout": layout}
+        problem = Problem(h=1, w=size, c=2, k=2, r=1, s=taps, **options)
+        packed = planned("conv2d_backprop_input", problem).problem("conv")
+        _, _, lanes = unpacked(packed)
+        columns = [[lane.out_start + lane.out_step * t for t in range(lane.count)] for lane in lanes]
+        alternate = len(columns) == 2 and sorted(columns) == [list(range(0, size, 2)), list(range(1, size, 2))]
+        expected = layout == "NCHW" and alternate and size % 2 == 0
+        assert probe.takes_turns(packed) == expected, problem
+        seen.add(expected)
+    assert seen == ({False, True} if layout == "NCHW" else {False})
+
+
 @every_real
 def test_strips_of_a_pool_cover_every_value_once(probe, storage):
     sizes = (1, 3), (1, 5, 70), (16, 64), (50, 1024), (1, 12), (1, 7, 1300), (1, 8)

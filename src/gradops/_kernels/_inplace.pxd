@@ -312,6 +312,13 @@ cdef inline void go_along(Walk *s, const Problem *g, const Lane *row, const Lane
     s.next_dst = dst + (n * g.dst_n + (row.out_start + row.out_step * (t + s.rows)) * g.dst_y) * size + lines
 
 
+cdef inline int64_t place_tile(const Walk *s, int64_t t, int pixels, int step, Walk *tile) noexcept nogil:
+    """Tile t of a row along which tiles go; the last one begins early enough to be full. Returns its first pixel."""
+    cdef int64_t first = smaller(t * pixels, s.reach)
+    tile.low, tile.high, tile.skip = s.low - first * step, s.high - first * step, t * pixels - first
+    return first
+
+
 cdef inline void taps_inside(const Walk *s, int64_t y, int64_t *begin, int64_t *end) noexcept nogil:
     """The taps begin <= i < end whose row y + i unit lies inside the image."""
     begin[0], end[0] = 0, s.taps

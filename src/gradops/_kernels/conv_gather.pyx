@@ -190,7 +190,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
     w.channels = CHANNELS // 2 if w.in_turns else CHANNELS if w.channel_rows or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
-    w.groups = 1 if w.g.dst_c != 1 and not bands_planes(w) else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
+    w.groups = 1 if w.g.dst_c != 1 and w.channel_rows else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
     plan_blocks(w)
     while threads > 1 and w.blocks[pairs] < BLOCKS * threads:
         if w.channels > larger(2 * w.pixels, 2 * NR):

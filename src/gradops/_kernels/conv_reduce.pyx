@@ -15,7 +15,7 @@ from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, rows_stream, stream, gemm_block, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
+from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _storage cimport real, LINE, MR, NR, NV, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_lines, pair_rows
 

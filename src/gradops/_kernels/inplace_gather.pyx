@@ -13,7 +13,7 @@ tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lines_in_order, longest_lane, next_column, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lines_in_order, longest_lane, next_column, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
@@ -155,8 +155,7 @@ cdef inline void walk_ukr(int held, bint along, int pixels, int taps, int step, 
         fetch = held != REAL_PAIR and s.fetch and begins_line(s, dst)
         for _t in range(s.tiles if along else 1):
             if along:
-                offset = smaller(_t * pixels, s.reach)
-                tile.low, tile.high = s.low - offset * step, s.high - offset * step
+                offset = place_tile(s, _t, pixels, step, &tile)
             at, columns, y = dst + offset * s.dst_x, src + offset * step * s.src_x, s.y
             for _r in range(s.rows):
                 for q in range(pixels * n):

@@ -16,6 +16,7 @@ cimport _problem
 cimport _ring
 cimport _scratch
 cimport _storage
+cimport _window
 cimport _winograd
 from _storage cimport load, load_wide, real, store, store_wide, vec
 
@@ -202,6 +203,23 @@ cdef void row_tile(int m, int nv, const _gemm.Operands *p, const real *a, const 
 def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate):
     cdef _gemm.Operands p = _gemm.operands(depth, NULL, _gemm.LD, ldb, ldc, accumulate)
     _gemm.gemm_packed(column_tile if by_column else row_tile, by_column, m, n, &p, reals_of(a), reals_of(b), panel, reals_of(c))
+
+
+def gather_windows(int taps, int m, at, depth, a, int64_t lda, b, c, int64_t ldc, bint accumulate):
+    cdef _gemm.Taps rows
+    cdef _gemm.Operands p = _gemm.operands(0, &rows, lda, _storage.NR, ldc, accumulate)
+    rows.count, rows.at, rows.depth = at.size, <const int64_t *> bytes_of(at), <const int64_t *> bytes_of(depth)
+    _window.gather_windows(taps, m, &p, reals_of(a), reals_of(b), reals_of(c), bytes_of(a))
+
+
+def sum_channels(int step, int channels, at, depth, low, high, x, int64_t pixel, dy, int64_t ldb, c, int64_t row, int64_t ldc, bint accumulate):
+    cdef _window.Windows w
+    w.count, w.at, w.depth = at.size, <const int64_t *> bytes_of(at), <const int64_t *> bytes_of(depth)
+    w.low, w.high, w.pixel, w.ldb = <const int64_t *> bytes_of(low), <const int64_t *> bytes_of(high), pixel, ldb
+    if step == 1:
+        _window.sum_channels(1, channels, &w, reals_of(x), reals_of(dy), reals_of(c), row, ldc, accumulate, bytes_of(x), bytes_of(x), 0, 0)
+    else:
+        _window.sum_channels(2, channels, &w, reals_of(x), reals_of(dy), reals_of(c), row, ldc, accumulate, bytes_of(x), bytes_of(x), 0, 0)
 
 
 def pair_columns(block, int64_t rows, int64_t cols, int64_t ld):

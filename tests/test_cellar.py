@@ -530,6 +530,69 @@ def test_product_of_blocks_is_exact_and_stays_inside(probe, storage, by_column, 
                 probe.gemm_block(by_column, rows, cols, depth, a_panel, b_panel, ldb, panel, c, ldc, add)
 
 
+@pytest.fixture
+def windows(probe):
+    """The probe of a level that has the registers for tiles of windows."""
+    if probe.SIZES["MR"] <= 6:
+        pytest.skip("its 16 registers are too few for tiles of windows")
+    return probe
+
+
+@every_real
+def test_windows_of_neighbouring_pixels_are_exact_and_stay_inside(windows, storage):
+    """Rows of taps, each of which reads what the next pixel does with the tap before, or after: of one vector of outputs."""
+    most, lanes, width = (windows.SIZES[name] for name in ("MR", "VL", "NR"))
+    for taps, turn, depth, rows in product((2, 3), (1, -1), (1, 2, 5), (1, 2, 3)):
+        pixel, line = depth + 1, (most + taps) * (depth + 1) + 3
+        a, b = integers(rows * line, storage), integers((rows * taps * depth, lanes), storage, seed=1)
+        at = (np.arange(rows)[:, None] * line + np.arange(taps)[::turn] * pixel).ravel()
+        for m, add in product(range(1, most + 1), (False, True)):
+            read = a[at[None, :, None] + np.arange(m)[:, None, None] * pixel + np.arange(depth)]
+            exact, label = read.reshape(m, -1) @ b, (taps, turn, m, depth, rows, add)
+            with only(lattice(m, lanes, lanes + 3, 1), exact + GUARD * add, storage, label) as c:
+                depths = np.full(at.size, depth)
+                windows.gather_windows(taps, m, at, depths, a, pixel, leading(b, width), c, lanes + 3, add)
+
+
+@every_real
+@pytest.mark.parametrize("step", [1, 2])
+def test_windows_are_summed_over_steps_inside_alone(windows, storage, step):
+    """Nothing of x is read before the first step inside, or from the last one on."""
+    for channels, depths, first, beyond in product(range(3, 9), [(1,), (2, 5), (4, 4, 3)], (0, 1, 2), (0, 1, 2)):
+        columns = (np.array(depths) - 1) * step + 3
+        low, high = np.minimum(first, -(-columns // step)), np.maximum(-(-columns // step) - beyond, 0)
+        x = np.full((len(depths), columns.max(), channels + 2), np.nan, storage)
+        dy = integers((sum(depths), windows.SIZES["VL"]), storage, seed=2)
+        exact, pixel = np.zeros((3, channels, dy.shape[1])), 0
+        for row, count, begin, end in zip(x, depths, low * step, np.minimum(high * step, columns), strict=True):
+            row[begin:end, :channels] = integers((max(end - begin, 0), channels), storage)
+            for q, tap in product(range(count), range(3)):
+                if begin <= q * step + tap < end:
+                    exact[tap] += np.outer(row[q * step + tap, :channels], dy[pixel + q])
+            pixel += count
+        distance, at = 7 + channels * (dy.shape[1] + 3), np.arange(len(depths)) * x[0].size
+        here = distance * np.arange(3)[:, None, None] + lattice(channels, dy.shape[1], dy.shape[1] + 3, 1)
+        for add in False, True:
+            with only(here, exact + GUARD * add, storage, (channels, depths, first, beyond, add)) as c:
+                spread = leading(dy, dy.shape[1] + 2)
+                windows.sum_channels(
+                    step,
+                    channels,
+                    at,
+                    np.array(depths),
+                    low,
+                    high,
+                    x,
+                    channels + 2,
+                    spread,
+                    spread.shape[1],
+                    c,
+                    distance,
+                    dy.shape[1] + 3,
+                    add,
+                )
+
+
 def paired(one, other):
     """Two float32 arrays of bfloat16 numbers as one array of pairs, the first in the lower half."""
     return (one.view(np.uint32) >> 16 | other.view(np.uint32)).view(np.float32)

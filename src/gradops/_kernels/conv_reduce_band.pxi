@@ -5,6 +5,7 @@ from _gemm cimport Operands, Stream, Taps, operands, stream, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, slots as slots_of, src_index
 from _problem cimport Problem, divide_up, smaller, larger
 from _storage cimport real, LINE, MR, NR, PAIR, VL, item_size
+from _window cimport LEAST_CHANNELS, MOST_CHANNELS as MOST_WINDOWS, ROW_TAPS, Windows, sum_channels, sum_t
 
 cdef enum:
     MOST_CHANNELS = 32 + 32 * PAIR                      # of a band, at most: 64, or 96 that are pairs
@@ -154,8 +155,54 @@ cdef void multiply_band(const Reduce *w, const Patches *p, const Panel *b, const
         one = piece_of(&next, piece, c)
         if both:
             two = piece_of(&next, piece + 1, c)
-        multiply_run(take, columns, depth, rows, b.patch + slot_index(p, band, slot), PAIR * p.col.z_step * band.pixel, dy.at + panel * dy.panel, dy.ld, c, w.ldc, accumulate, one, two)
+        if take == run and slot % run == 0 and columns <= VL and has_windows(p):
+            multiply_windows(p, band, rows, slot // run, b.patch + slot_index(p, band, slot), dy.at + panel * dy.panel, dy.ld, c, w.ldc, accumulate, one, two)
+        else:
+            multiply_run(take, columns, depth, rows, b.patch + slot_index(p, band, slot), PAIR * p.col.z_step * band.pixel, dy.at + panel * dy.panel, dy.ld, c, w.ldc, accumulate, one, two)
         slot, piece, c = slot + take, piece + 1 + both, c + take * w.ldc
+
+
+cdef bint has_windows(const Patches *p) noexcept nogil:
+    """Whether a row of taps is one that tiles are for. Groups of 16 channels take 0.8 of the time (float32, Zen 5)."""
+    return PAIR == 1 and MR > 6 and p.col.taps == ROW_TAPS and p.col.tap_step == 1 and p.col.z_step <= 2 and p.g.src_channels >= LEAST_CHANNELS
+
+
+cdef void sum_next(int channels, const Windows *w, const real *x, const real *dy, real *c, int64_t row, int64_t ldc, bint accumulate, const char *one, const char *two, int64_t next_one, int64_t next_two) noexcept nogil:
+    sum_channels(1, channels, w, x, dy, c, row, ldc, accumulate, one, two, next_one, next_two)
+
+
+cdef void sum_second(int channels, const Windows *w, const real *x, const real *dy, real *c, int64_t row, int64_t ldc, bint accumulate, const char *one, const char *two, int64_t next_one, int64_t next_two) noexcept nogil:
+    sum_channels(2, channels, w, x, dy, c, row, ldc, accumulate, one, two, next_one, next_two)
+
+
+cdef void multiply_windows(const Patches *p, const Band *band, const Taps *rows, int64_t tap_row, const real *a, const real *b, int64_t ldb, real *c, int64_t ldc, bint accumulate, Stream one, Stream two) noexcept nogil:
+    """multiply_run for a row of taps that share what they read, and one vector of dy: not what lies outside of the image."""
+    cdef int64_t channels = p.g.src_channels, count = divide_up(channels, MOST_WINDOWS), i, first
+    cdef int64_t[DEPTH] low, high
+    cdef sum_t tile = sum_next if p.col.z_step == 1 else sum_second
+    cdef Windows w
+    cdef Pixel now = band.first
+    w.count, w.at, w.depth, w.low, w.high, w.pixel = rows.count, rows.at, rows.depth, low, high, band.pixel
+    w.ldb = ldb
+    for i in range(rows.count):
+        place_window(p, &now, tap_row, rows.depth[i], low + i, high + i)
+        advance(p, &now, rows.depth[i])
+    for i in range(count):
+        first = part(channels, i, count)
+        tile(<int> (part(channels, i + 1, count) - first), &w, a + first, b, c + first * ldc, channels * ldc, ldc, accumulate, one.at, two.at, one.step, two.step)
+        one = two = stream(c, 0, 0, 1)
+
+
+cdef void place_window(const Patches *p, const Pixel *at, int64_t tap_row, int64_t depth, int64_t *low, int64_t *high) noexcept nogil:
+    """The steps of pixels from `at` on that read columns of the image with a row of taps; none if its row lies outside."""
+    cdef int64_t step = p.col.z_step, begin = 0, end = divide_up((depth - 1) * step + ROW_TAPS, step)
+    if not 0 <= src_index(p.row, at.u, tap_row) < p.g.src_rows:
+        end = 0
+    while begin < end and src_index(p.col, at.v + begin, step - 1) < 0:
+        begin += 1
+    while begin < end and src_index(p.col, at.v + end - 1, 0) >= p.g.src_cols:
+        end -= 1
+    low[0], high[0] = begin, end
 
 
 cdef inline Stream piece_of(const Pieces *pieces, int64_t piece, const real *c) noexcept nogil:

@@ -176,8 +176,8 @@ def unpacked(problem):
     return head, lanes[: head.row_lanes], lanes[head.row_lanes :]
 
 
-def test_problem_has_26_fields_and_a_lane_10():
-    assert (len(Problem._fields), len(Lane._fields)) == (26, 10)
+def test_problem_has_27_fields_and_a_lane_10():
+    assert (len(Problem._fields), len(Lane._fields)) == (27, 10)
 
 
 @pytest.mark.parametrize("data_format", LAYOUTS)
@@ -190,7 +190,9 @@ def test_packed_problem_is_as_long_as_it_says(op, data_format):
     made = plan(op, image, filter_shape, dy, attributes((2, 3), "SAME", (), data_format, (1, 2)))
     for algorithm in made.algorithms:
         head, row_lanes, col_lanes = unpacked(made.problem(algorithm))
-        assert len(made.problem(algorithm)) == 8 * (26 + 10 * (head.row_lanes + head.col_lanes))
+        assert len(made.problem(algorithm)) == 8 * (27 + 10 * (head.row_lanes + head.col_lanes))
+        assert head.unpadded == 0
+    assert unpacked(made.problem(made.exact, unpadded=True))[0].unpadded == 1
     assert (len(row_lanes), len(col_lanes)) == (head.row_lanes, head.col_lanes)
     assert made.result_shape == (output if kind.forward else image if kind.scatters else filter_shape)
 

@@ -8,7 +8,7 @@ from checks import check_edge, check_integers, check_random, check_special, chec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGED_ROW, EXCHANGES, WHOLE_GROUP
+from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGED_ROW, EXCHANGES, WHOLE_VECTOR
 from gradops.testing import (
     OPS,
     Problem,
@@ -133,7 +133,7 @@ def test_it_is_taken_for_short_rows_of_planes(op, stride):
 def test_groups_of_a_vector_of_float64_are_products(layout, stride, filters, capfd, monkeypatch):
     monkeypatch.setattr("gradops._call._VERBOSE", True)
     sizes = {"n": 1, "h": 12, "w": 12, "padding": "SAME", "strides": (stride, stride), "layout": layout}
-    problem = Problem(c=3 * WHOLE_GROUP, k=3 * WHOLE_GROUP, groups=3, **sizes)
+    problem = Problem(c=3 * WHOLE_VECTOR, k=3 * WHOLE_VECTOR, groups=3, **sizes)
     for op in DENSE:
         op(problem, *random_integers(op.shapes(problem), np.float64, seed=1))
         line = capfd.readouterr().err

@@ -362,8 +362,12 @@ One tap: channels last 1.6 to 12, channels first 0.4 to 1.2. In float64 0.4 to 1
 strides 1.1.
 """
 
-WHOLE_GROUP = 8
-"""Of float64, for which it is not taken, but for filters with strides."""
+WHOLE_VECTOR = 8
+"""Channels of float64 that fill a vector. For groups of so many `depthwise` is not taken, but for filters with strides; nor is `stem`, channels last.
+
+Time of `stem` over that of `conv` then, 3x3 taps, outputs and gradients of inputs, 1 thread of a Zen 5: 8 to 8 1.2 to 1.4, with stride 2 1.15; 64 to 8 1.0
+to 1.1; 8 groups 1.5 and 2.3, 32 groups 3.2. Channels first 0.95 to 1.0, 32 groups 0.84.
+"""
 
 LEAST_STEM_COLUMNS = dict.fromkeys(range(1, 8), 4) | {8: 12}
 """Pixels of a row from which on `stem` fills enough of its vectors, by the channels of a result.
@@ -531,7 +535,8 @@ def _dense(
     else:
         accepts = _stem_gathers(result, rows, cols, per_group, outputs)
         patches = data_format == "NHWC" and groups == 1 and side_by_side(cols) and cols.taps * per_group >= LEAST_PATCH
-        few = not (rows.taps == cols.taps == 1 or patches)
+        fills = doubles and data_format == "NHWC" and (per_group if result == "input" else outputs) == WHOLE_VECTOR
+        few = not (rows.taps == cols.taps == 1 or patches or fills)
     if not accepts:
         return others
     return ("stem", *others) if few else (*others, "stem")
@@ -582,7 +587,7 @@ def _exchanged(
     strided = max(rows.stride, cols.stride) > 1
     short = data_format == "NCHW" and result != "filter" and cols.out < EXCHANGED_ROW
     taken = outputs in (EXCHANGES["NHWC"] if short else EXCHANGES[data_format])[result][strided]
-    if doubles and outputs == WHOLE_GROUP and not (result == "filter" and strided):
+    if doubles and outputs == WHOLE_VECTOR and not (result == "filter" and strided):
         taken = False
     if data_format == "NCHW" and rows.taps == cols.taps == 1:
         taken = False

@@ -83,6 +83,7 @@ class Problem(NamedTuple):
     filter_dst: int
     filter_group: int
     covered: int
+    unpadded: int
     row_lanes: int
     col_lanes: int
 
@@ -167,6 +168,7 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
         filter_cols=filter_cols,
         **_filter_strides(plan, filter_cols, filter_rows * filter_cols * in_group, in_group, out_channels),
         covered=int(_count(row_lanes) == dst[layout.h] and _count(col_lanes) == dst[layout.w]),
+        unpadded=int(unpadded),
         row_lanes=len(row_lanes),
         col_lanes=len(col_lanes),
     )

@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, LINE, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, store, store_narrowed, zero, prefetch_now, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, narrow_block, store, store_narrowed, subnormals, zero, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
@@ -90,6 +90,37 @@ cdef inline const char *fetch_some(const char *at, int64_t step, int64_t count) 
     return at + count * step
 
 
+cdef inline void store_tile(int m, int nv, const Operands *p, vec[2] *acc, real *c) noexcept nogil:
+    """c[i, j] (+)= acc[i, j]. What is narrowed is narrowed by one instruction, but where it would take a number for zero.
+
+    *Assumes:* m and nv are compile-time constants of the caller.
+    """
+    cdef real[14 * 2 * VL] rare
+    cdef int64_t ldc = p.ldc                            # read now, not in each store: for all that compilers know, p lies in c
+    cdef int i, j, doubtful = 0
+    if PAIR > 1 and p.narrow:
+        for i in range(m):
+            for j in range(nv):
+                doubtful |= subnormals(acc[i][j])
+        if doubtful:
+            for i in range(m):
+                for j in range(nv):
+                    store(rare + (i * nv + j) * VL, acc[i][j])
+            narrow_block(BFLOAT16, rare, nv * VL, m, nv * VL, <char *> c, ldc, 1)
+            return
+        for i in range(m):
+            for j in range(nv):
+                store_narrowed(<char *> at_result(True, c, i * ldc + j * VL), acc[i][j])
+    elif p.accumulate:
+        for i in range(m):
+            for j in range(nv):
+                store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j])
+    else:
+        for i in range(m):
+            for j in range(nv):
+                store(c + i * ldc + j * VL, acc[i][j])
+
+
 cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """c[i, j] (+)= sum_k a[i, k] b[k ldb + j] for i < m, j < nv VL, in m x nv registers; a is [m][lda] or, by column, [depth][lda].
 
@@ -104,7 +135,7 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
     cdef const real *end
     cdef const real *half
     cdef const Taps *taps = p.taps
-    cdef int64_t tap = 1, depth = p.depth, row = 1 if by_column else p.lda, step = p.lda if by_column else 1, ldb = NR if fetch & TAPS else p.ldb, next_one = p.one, next_two = p.two, ldc
+    cdef int64_t tap = 1, depth = p.depth, row = 1 if by_column else p.lda, step = p.lda if by_column else 1, ldb = NR if fetch & TAPS else p.ldb, next_one = p.one, next_two = p.two
     cdef int upper = (MR + 1) // 2, i, j                # rows that are read from one address: their distances stay in registers
     if has_taps and taps != NULL:
         a, depth = a + taps.at[0], taps.depth[0]
@@ -143,19 +174,7 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
             tap += 1
             if fetch & TAPS:
                 one = fetch_some(one, next_one, p.two)
-    ldc = p.ldc                                         # read now, not in each store: for all that compilers know, p lies in c
-    if PAIR > 1 and p.narrow:
-        for i in range(m):
-            for j in range(nv):
-                store_narrowed(<char *> at_result(True, c, i * ldc + j * VL), acc[i][j])
-    elif p.accumulate:
-        for i in range(m):
-            for j in range(nv):
-                store(c + i * ldc + j * VL, load(c + i * ldc + j * VL) + acc[i][j])
-    else:
-        for i in range(m):
-            for j in range(nv):
-                store(c + i * ldc + j * VL, acc[i][j])
+    store_tile(m, nv, p, acc, c)
 
 
 cdef inline void gemm_rows(int nv, bint by_column, bint has_taps, Fetch fetch, int m, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:

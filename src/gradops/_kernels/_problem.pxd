@@ -24,6 +24,7 @@ cdef struct Problem:
     int64_t filter_rows, filter_cols
     int64_t filter_y, filter_x, filter_src, filter_dst, filter_group
     int64_t covered                                     # whether every dst pixel lies in a lane
+    int64_t unpadded                                    # whether infinities may meet nothing, not even zero, but what they are multiplied with by definition
     int64_t row_lanes, col_lanes                        # that many lanes follow, rows first
 
 

@@ -4,9 +4,9 @@
 Tiles of one vector need as many loads as multiplications otherwise, which is what limits them where CPUs do two of each at once.
 """
 from libc.stdint cimport int64_t
-from _gemm cimport Operands, at_result, fetch_some
+from _gemm cimport Operands, fetch_some, store_tile
 from _problem cimport smaller
-from _storage cimport real, vec, MR, NR, PAIR, VL, load, multiply_add, prefetch_soon, store, store_narrowed, unknown, zero
+from _storage cimport real, vec, MR, NR, PAIR, VL, load, multiply_add, prefetch_soon, store, unknown, zero
 
 cdef enum:
     LEAST_PIXELS = 8                                    # of a row that tiles gather: in shorter ones, what they save is not what limits
@@ -21,7 +21,7 @@ cdef inline void gather_ukr(int m, int taps, const Operands *p, const real *a, c
 
     *Assumes:* m and taps are compile-time constants of the caller, p.taps has whole rows of taps, all of one depth.
     """
-    cdef vec[14] acc
+    cdef vec[14][2] acc
     cdef vec[3] w
     cdef real x
     cdef const real *at
@@ -30,7 +30,7 @@ cdef inline void gather_ukr(int m, int taps, const Operands *p, const real *a, c
     cdef int64_t lda = p.lda, size = p.taps.depth[0] * NR, tap = 0, first, last, left, next_tap
     cdef int upper = (m + taps) // 2, i, j, q           # rows that are read from one address: their distances stay in registers
     for i in range(m):
-        acc[i] = zero()
+        acc[i][0] = zero()
     while True:
         first, last = p.taps.at[tap], p.taps.at[tap + taps - 1]
         one = fetch_some(one, p.one, taps * p.two)
@@ -47,7 +47,7 @@ cdef inline void gather_ukr(int m, int taps, const Operands *p, const real *a, c
                 for j in range(taps):
                     i = q - j
                     if 0 <= i < m:
-                        acc[i] = multiply_add(x, w[j], acc[i])
+                        acc[i][0] = multiply_add(x, w[j], acc[i][0])
             at += 1
             half += 1
             b += NR
@@ -57,13 +57,7 @@ cdef inline void gather_ukr(int m, int taps, const Operands *p, const real *a, c
         tap += taps
         if tap == p.taps.count:
             break
-    for i in range(m):
-        if PAIR > 1 and p.narrow:
-            store_narrowed(<char *> at_result(True, c, i * p.ldc), acc[i])
-        elif p.accumulate:
-            store(c + i * p.ldc, load(c + i * p.ldc) + acc[i])
-        else:
-            store(c + i * p.ldc, acc[i])
+    store_tile(m, 1, p, acc, c)
 
 
 cdef inline void gather_pixels(int taps, int m, const Operands *p, const real *a, const real *b, real *c, const char *one) noexcept nogil:
@@ -84,9 +78,9 @@ cdef inline void gather_pixels(int taps, int m, const Operands *p, const real *a
 
 
 cdef inline void gather_windows(int taps, int m, const Operands *p, const real *a, const real *b, real *c, const char *one) noexcept nogil:
-    """gather_ukr for any m <= MR and 2 or 3 taps."""
+    """gather_ukr for any m <= MR and 3 taps or, but of pairs, which gain nothing from it, 2."""
     if MR > 6 and taps == 3: gather_pixels(3, m, p, a, b, c, one)
-    elif MR > 6 and taps == 2: gather_pixels(2, m, p, a, b, c, one)
+    elif MR > 6 and PAIR == 1 and taps == 2: gather_pixels(2, m, p, a, b, c, one)
 
 
 cdef struct Windows:                                    # rows of pixels, and what their taps read
@@ -100,7 +94,7 @@ cdef struct Windows:                                    # rows of pixels, and wh
 
 
 cdef inline void sum_step(int channels, int step, bint beyond, const real *x, const real *second, const vec *d, vec *acc) noexcept nogil:
-    """acc[tap, i] += x[column, i] d[t] for the columns of a step and the taps that read them, of the t-th pixel before; beyond the last one not of d[0]."""
+    """acc[tap, i] += x[column, i] d[j] for the columns of a step and the taps that read them, of the j-th pixel before; beyond the last one not of d[0]."""
     cdef int column, i, tap
     for column in range(step):
         for i in range(channels):
@@ -110,7 +104,8 @@ cdef inline void sum_step(int channels, int step, bint beyond, const real *x, co
 
 
 cdef inline void sum_ukr(int channels, int step, const Windows *w, const real *x, const real *dy, real *c, int64_t row, int64_t ldc, bint accumulate, const char *one, const char *two, int64_t next_one, int64_t next_two) noexcept nogil:
-    """c[tap row + i ldc] (+)= sum_pixel x[pixel step + tap, i] dy[pixel] for a row of taps, i < channels and a vector of dy. Fetches a line of two streams with each step.
+    """c[tap row + i ldc] (+)= sum_pixel x[pixel step + tap, i] dy[pixel] for a row of taps, i < channels and a vector of dy. Pixels beyond the ends of a row
+    count as zeros. Fetches a line of two streams with each step.
 
     *Assumes:* channels and step are compile-time constants of the caller.
     """
@@ -119,18 +114,18 @@ cdef inline void sum_ukr(int channels, int step, const Windows *w, const real *x
     cdef const real *at
     cdef const real *second
     cdef const real *b
-    cdef int64_t t, low, high, depth
+    cdef int64_t r, t, depth
     cdef int i, j, before = (ROW_TAPS - 1) // step
     for i in range(channels):
         for j in range(ROW_TAPS):
             acc[j * channels + i] = zero()
-    for t in range(w.count):
-        low, high, depth = w.low[t], w.high[t], w.depth[t]
-        at, b = x + w.at[t] + low * step * w.pixel, dy + low * w.ldb
+    for r in range(w.count):
+        t, depth = w.low[r], w.depth[r]
+        at, b = x + w.at[r] + t * step * w.pixel, dy + t * w.ldb
         second = unknown(at + w.pixel)                  # the second column of a step
         for j in range(1, before + 1):
-            d[j] = load(b - j * w.ldb) if 0 <= low - j < depth else zero()
-        while low < smaller(high, depth):
+            d[j] = load(b - j * w.ldb) if 0 <= t - j < depth else zero()
+        while t < smaller(depth, w.high[r]):
             prefetch_soon(one)
             prefetch_soon(two)
             one, two = one + next_one, two + next_two
@@ -138,13 +133,13 @@ cdef inline void sum_ukr(int channels, int step, const Windows *w, const real *x
             sum_step(channels, step, False, at, second, d, acc)
             for j in range(before, 0, -1):
                 d[j] = d[j - 1]
-            low, at, second, b = low + 1, at + step * w.pixel, second + step * w.pixel, b + w.ldb
-        while low < high:
-            d[0] = zero()
+            t, at, second, b = t + 1, at + step * w.pixel, second + step * w.pixel, b + w.ldb
+        d[0] = zero()
+        while t < w.high[r]:
             sum_step(channels, step, True, at, second, d, acc)
             for j in range(before, 0, -1):
                 d[j] = d[j - 1]
-            low, at, second = low + 1, at + step * w.pixel, second + step * w.pixel
+            t, at, second = t + 1, at + step * w.pixel, second + step * w.pixel
         dy += depth * w.ldb
     for i in range(channels):
         for j in range(ROW_TAPS):

@@ -247,7 +247,7 @@ cdef int window_of(const Patches *phase) noexcept nogil:
     cdef int64_t taps = phase.col.taps
     if MR <= 6 or phase.col.count < LEAST_PIXELS or slots(phase) > KC or (phase.col.tap_step != phase.col.z_step and phase.col.tap_step != -phase.col.z_step):
         return 0
-    return 3 if taps % 3 == 0 else 2 if taps % 2 == 0 else 0
+    return 3 if taps % 3 == 0 else 2 if taps % 2 == 0 and PAIR == 1 else 0
 
 
 cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, const Plan *plan, int64_t lda, Ahead *ahead) noexcept nogil:

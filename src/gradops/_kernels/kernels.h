@@ -575,14 +575,16 @@ static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
     *(half_bits *)dst = upper_halves(rounded_bfloat16((vec)u));
 }
 
-/* Results of pairs as they are stored. */
+/* Results of pairs as they are stored, by that instruction alone; which of them it may take for zero. */
+#if defined(GRADOPS_REAL_bf16)
 static inline void store_narrowed(char *dst, vec v) {
-#ifdef GRADOPS_REAL_bf16
-    narrow_bfloat16_vector((const float *)&v, (uint16_t *)dst);
-#else
-    (void)dst, (void)v;
-#endif
+    _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)v));
 }
+static inline int subnormals(vec v) { return _mm512_fpclass_ps_mask((__m512)v, SUBNORMAL); }
+#else
+static inline void store_narrowed(char *dst, vec v) { (void)dst, (void)v; }
+static inline int subnormals(vec v) { return (void)v, 0; }
+#endif
 
 /* Two vectors. */
 static inline void narrow_bfloat16_vectors(const float *src, uint16_t *dst) {

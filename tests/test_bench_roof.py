@@ -19,10 +19,17 @@ ACCUMULATORS = {
     "x86_64_v3": 12,
     "x86_64_v4": 28,
     "x86_64_v4_bf16": 28,
+    "x86_64_v4_amx": 4 * 16 * 16,  # four tiles of sums, of 16 vectors each, for 16 steps
 }
-VECTOR_BYTES = {"generic": 16, "x86_64_v3": 32, "x86_64_v4": 64, "x86_64_v4_bf16": 64}
+VECTOR_BYTES = {"generic": 16, "x86_64_v3": 32, "x86_64_v4": 64, "x86_64_v4_bf16": 64, "x86_64_v4_amx": 64}
+TILES = ["x86_64_v4_amx"]
 REALS = {"f32": np.float32, "f64": np.float64, "bf16": np.float32}
 ARITHMETIC = re.compile(r"(vfmadd\d{3}p|vdpbf16p|mulp|addp)[sd]")
+
+
+def built(real, level):
+    """The level whose build of a precision runs."""
+    return level if real == "bf16" else _dispatch.PARTIAL.get(level, level)
 
 
 def loops(text):
@@ -36,21 +43,35 @@ def loops(text):
             yield [(name, arguments) for _, name, arguments in body]
 
 
+def disassembly(real, level):
+    path = find_spec(f"gradops._kernels.{_dispatch.build(f'roof_{real}', level)}").origin
+    command = ["objdump", "--disassemble", "--no-show-raw-insn", path]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump is not installed")
 @pytest.mark.skipif(find_spec("gradops._kernels.roof_f32_x86_64_v3") is None, reason="the builds are not for x86-64")
 @pytest.mark.parametrize("real", REALS)
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", [level for level in LEVELS if level not in TILES])
 def test_arithmetic_stays_in_registers(level, real):
-    path = find_spec(f"gradops._kernels.{_dispatch.build(f'roof_{real}', level)}").origin
-    command = ["objdump", "--disassemble", "--no-show-raw-insn", path]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = disassembly(real, level)
     bodies = [body for body in loops(text) if sum(bool(ARITHMETIC.match(name)) for name, _ in body) > 8]
     assert len(bodies) == 1
     arithmetic = [(name, arguments) for name, arguments in bodies[0] if ARITHMETIC.match(name)]
-    assert len(arithmetic) == ACCUMULATORS[level] * (2 if level == "generic" else 1)
+    assert len(arithmetic) == ACCUMULATORS[built(real, level)] * (2 if level == "generic" else 1)
     assert not [line for line in bodies[0] if "(" in line[1]], "the loop touches memory"
     others = [name for name, _ in bodies[0] if not ARITHMETIC.match(name)]
     assert set(others) <= {"add", "sub", "cmp", "inc", "dec"}, "registers are moved"
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump is not installed")
+@pytest.mark.skipif(find_spec("gradops._kernels.roof_f32_x86_64_v3") is None, reason="the builds are not for x86-64")
+@pytest.mark.parametrize("level", TILES)
+def test_each_product_of_tiles_has_a_load(level):
+    (body,) = (body for body in loops(disassembly("bf16", level)) if any(name == "tdpbf16ps" for name, _ in body))
+    assert [name for name, _ in body if name in ("tdpbf16ps", "tileloadd")].count("tdpbf16ps") == 4
+    assert [name for name, _ in body].count("tileloadd") == 4
+    assert {name for name, arguments in body if "(" in arguments} == {"tileloadd"}
 
 
 def test_loops_are_found_and_memory_in_them_is_seen():
@@ -74,7 +95,7 @@ def test_kernel_does_the_work_that_it_reports(level, real, threads):
     dst = np.zeros_like(src)
     lanes = VECTOR_BYTES[level] // src.itemsize
     pair = 2 if real == "bf16" and level in _dispatch.PARTIAL else 1
-    assert work(0, 10, src, dst, threads) == 2 * 10 * ACCUMULATORS[level] * lanes * pair * threads
+    assert work(0, 10, src, dst, threads) == 2 * 10 * ACCUMULATORS[built(real, level)] * lanes * pair * threads
     assert dst[0] == dst[64 * (threads - 1)] != 0
     src[:] = np.repeat([1, 2, 3, 4], 8192)
     assert work(1, 1, src, dst, threads) == src.nbytes

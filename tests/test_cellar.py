@@ -598,12 +598,11 @@ def paired(one, other):
     return (one.view(np.uint32) >> 16 | other.view(np.uint32)).view(np.float32)
 
 
-@pytest.fixture
-def pairing(probes):
-    (level,) = PARTIAL
-    if not runnable(level):
-        pytest.skip(f"this CPU does not run {level}")
-    return probes["bf16", level]
+@pytest.fixture(params=PARTIAL)
+def pairing(probes, request):
+    if not runnable(request.param):
+        pytest.skip(f"this CPU does not run {request.param}")
+    return probes["bf16", request.param]
 
 
 @pytest.mark.parametrize("odd", [False, True], ids=["even", "odd"])
@@ -642,14 +641,23 @@ def test_an_infinity_or_nan_is_found_in_either_half_of_a_pair(pairing, special):
         assert [pairing.pairs_finite(pairs, n) for n in range(20)] == [2 * n < size for n in range(20)]
 
 
-def test_product_of_pairs_is_the_sum_of_both_products(pairing):
-    depth, rows, cols = 7, 5, pairing.SIZES["NR"]
-    a, b = integers((rows, depth), "float32"), integers((depth, cols), "float32", seed=1)
-    a_panel, b_panel, c = leading(a, pairing.SIZES["LD"]), b.copy(), np.zeros((rows, cols), np.float32)
-    pairing.pair_columns(a_panel, rows, depth, pairing.SIZES["LD"])
-    pairing.pair_rows(b_panel, depth, cols, cols)
-    pairing.gemm_block(False, rows, cols, -(-depth // 2), a_panel, b_panel, cols, 0, c, cols, False)
-    np.testing.assert_array_equal(c, a @ b)
+@pytest.mark.parametrize("depth", [1, 7, 32, 33, 64, 95])
+def test_product_of_pairs_is_the_sum_of_both_products_and_stays_inside(pairing, depth):
+    ld, width, lanes = (pairing.SIZES[name] for name in ("LD", "NR", "VL"))
+    for rows, cols in product((*range(1, 36), 70), (width // 2 - 1, width, width + 1, 2 * width)):
+        a, b = integers((rows, depth), "float32"), integers((depth, cols), "float32", seed=1)
+        b_whole = np.pad(b, ((0, depth % 2), (0, -cols % width)))
+        a_panel, b_panel, exact = leading(a, ld), np.vstack(np.hsplit(b_whole, b_whole.shape[1] // width)), a @ b
+        pairing.pair_columns(a_panel, rows, depth, ld)
+        pairs = len(b_whole) // 2
+        for panel in range(b_whole.shape[1] // width):
+            pairing.pair_rows(b_panel[panel * 2 * pairs :], depth, width, width)
+        whole = -(-cols // lanes) * lanes
+        exact, ldc = np.pad(exact, ((0, 0), (0, whole - cols))), b_whole.shape[1] + 3
+        for add in False, True:
+            here, label = lattice(rows, whole, ldc, 1), (rows, cols, add)
+            with only(here, exact + GUARD * add, "float32", label) as c:
+                pairing.gemm_block(False, rows, cols, pairs, a_panel, b_panel, width, 2 * pairs * width, c, ldc, add)
 
 
 def leading(matrix, ld):

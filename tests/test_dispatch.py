@@ -27,7 +27,7 @@ SELECTED = "from gradops import _dispatch; print(_dispatch.selected(), _dispatch
 
 
 def test_levels_are_ordered_and_generic_always_runs():
-    assert LEVELS == ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16")
+    assert LEVELS == ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16", "x86_64_v4_amx")
     assert runnable("generic")
     assert list(_dispatch.available()) == [level for level in LEVELS if runnable(level)]
 
@@ -39,6 +39,7 @@ def test_levels_are_ordered_and_generic_always_runs():
         ("x86_64_v3", {"avx2", "fma", "f16c"}),
         ("x86_64_v4", {"avx512f", "avx512vl"}),
         ("x86_64_v4_bf16", {"avx512f", "avx512vl", "avx512_bf16"}),
+        ("x86_64_v4_amx", {"avx512f", "avx512vl", "avx512_bf16", "amx_bf16"}),
     ],
 )
 def test_levels_are_available_where_the_cpu_has_their_instructions(level, flags):
@@ -63,7 +64,10 @@ def test_environment_selects_a_level(level):
 def test_unknown_level_in_the_environment_is_an_error_that_lists_the_known_ones():
     failed = in_a_fresh_process(SELECTED, "avx2")
     assert failed.returncode != 0
-    assert "GRADOPS_ISA must be one of generic, x86_64_v3, x86_64_v4, x86_64_v4_bf16, got 'avx2'" in failed.stderr
+    assert (
+        "GRADOPS_ISA must be one of generic, x86_64_v3, x86_64_v4, x86_64_v4_bf16, x86_64_v4_amx, got 'avx2'"
+        in failed.stderr
+    )
 
 
 WINOGRADS_SHAPE = """
@@ -107,7 +111,7 @@ def test_forced_level_ends_with_its_block():
 
 def test_forcing_an_unknown_level_is_an_error():
     with (
-        pytest.raises(ValueError, match="must be one of generic, x86_64_v3, x86_64_v4, x86_64_v4_bf16"),
+        pytest.raises(ValueError, match="must be one of generic, x86_64_v3, x86_64_v4, x86_64_v4_bf16, x86_64_v4_amx"),
         forced("sse9"),
     ):
         pytest.fail("entered")

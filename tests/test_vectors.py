@@ -49,10 +49,12 @@ def test_better_levels_multiply_and_add_whole_registers_at_once(stem, level):
 
 @needs_x86
 @pytest.mark.parametrize("stem", PAIRED)
-def test_bfloat16_is_multiplied_in_pairs_by_whole_registers(stem):
-    (level,) = PARTIAL
-    text = disassembly(stem, level)
-    assert len(re.findall(r"\tvdpbf16ps\s.*%zmm\d+$", text, re.MULTILINE)) >= 12
+@pytest.mark.parametrize(
+    ("level", "product", "least"),
+    [("x86_64_v4_bf16", r"vdpbf16ps\s.*%zmm\d+", 12), ("x86_64_v4_amx", r"tdpbf16ps\s.*%tmm\d", 4)],
+)
+def test_bfloat16_is_multiplied_in_pairs_by_whole_registers_or_tiles(stem, level, product, least):
+    assert len(re.findall(rf"\t{product}$", disassembly(stem, level), re.MULTILINE)) >= least
 
 
 @needs_x86

@@ -20,7 +20,7 @@ from gradops._algorithms import ALGORITHMS
 from gradops._kernels import entry as entry
 from gradops._kernels import runtime as runtime
 
-LEVELS = ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16")
+LEVELS = ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16", "x86_64_v4_amx")
 """Every ISA level that gradops knows, worst first."""
 
 _forced: str | None = None
@@ -57,7 +57,7 @@ def selected() -> str:
 BFLOAT16, FLOAT64 = 1, 3
 """The storage codes."""
 
-PARTIAL = {"x86_64_v4_bf16": "x86_64_v4"}
+PARTIAL = {"x86_64_v4_bf16": "x86_64_v4", "x86_64_v4_amx": "x86_64_v4"}
 """Levels that have builds of some kernels for some types only; all others are those of the level named here."""
 
 

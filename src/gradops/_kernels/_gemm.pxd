@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, clear, fetch_lines, load, multiply_add, narrow_block, store, store_narrowed, subnormals, zero, prefetch_now, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, load, multiply_add, narrow_block, store, store_narrowed, subnormals, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512                                            # depth of one pass over packed panels
@@ -64,6 +64,7 @@ cdef struct Operands:                                   # what all register tile
     const Taps *taps
     bint accumulate, ahead                              # ahead: each tile first fetches the c that it is going to write
     bint narrow                                         # of PAIR: c is bfloat16, which sums are rounded to; they do not accumulate
+    const real *end                                     # of tiles: what a must not be read beyond; NULL if a lies in scratch
     int64_t one, two                                    # bytes from step to step of two streams; of TAPS, from line to line, and how many lines
 
 
@@ -73,7 +74,7 @@ ctypedef void (*tile_t)(int m, int nv, const Operands *p, const real *a, const r
 cdef inline Operands operands(int64_t depth, const Taps *taps, int64_t lda, int64_t ldb, int64_t ldc, bint accumulate) noexcept nogil:
     """Without streams."""
     cdef Operands p
-    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, 0, 0
+    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.end, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, 0, 0
     return p
 
 
@@ -177,6 +178,79 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
     store_tile(m, nv, p, acc, c)
 
 
+cdef inline void store_sums(int m, int nv, const Operands *p, const real *sums, real *c) noexcept nogil:
+    """store_tile of sums [m][NR] in memory."""
+    cdef int i, j, doubtful = 0
+    if p.narrow:
+        for i in range(m):
+            for j in range(nv):
+                doubtful |= subnormals(load(sums + i * NR + j * VL))
+        if doubtful:
+            narrow_block(BFLOAT16, sums, NR, m, nv * VL, <char *> c, p.ldc, 1)
+            return
+        for i in range(m):
+            for j in range(nv):
+                store_narrowed(<char *> at_result(True, c, i * p.ldc + j * VL), load(sums + i * NR + j * VL))
+    elif p.accumulate:
+        for i in range(m):
+            for j in range(nv):
+                store(c + i * p.ldc + j * VL, load(c + i * p.ldc + j * VL) + load(sums + i * NR + j * VL))
+    else:
+        for i in range(m):
+            for j in range(nv):
+                store(c + i * p.ldc + j * VL, load(sums + i * NR + j * VL))
+
+
+cdef inline void fetch_steps(Fetch fetch, const Operands *p, const char *one, const char *two) noexcept nogil:
+    """What TILE steps of a product fetch."""
+    cdef int i
+    for i in range(TILE if fetch & (READS | READ_WRITE) else 0):
+        prefetch_soon(one + i * p.one)
+        if fetch & READS:
+            prefetch_soon(two + i * p.two)
+        else:
+            prefetch_to_write(two + i * p.two)
+
+
+cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    """gemm_ukr for m <= MR and nv <= NV in tiles, whose rows of a may be followed by others; what fills no tile goes through edges, zeros on both sides.
+
+    *Assumes:* has_taps and fetch are compile-time constants of the caller; what follows on the rows of a is readable as far as p.end, and tiles have begun.
+    """
+    cdef Sums sums, edge
+    cdef const Taps *taps = p.taps
+    cdef const real *at = a
+    cdef int64_t tap = 0, depth = p.depth, ldb = NR if fetch & TAPS else p.ldb, step
+    cdef bint high = m > TILE, wide = nv > 1, beyond = p.end != NULL and a + (2 if high else 1) * TILE * p.lda > p.end
+    zero_sums()
+    while True:
+        if has_taps and taps != NULL:
+            at, depth = a + taps.at[tap], taps.depth[tap]
+        if fetch & TAPS:
+            one = fetch_some(one, p.one, p.two)
+        while depth > 0:
+            fetch_steps(fetch, p, one, two)
+            one, two = one + TILE * p.one if not fetch & TAPS else one, two + TILE * p.two if not fetch & TAPS else two
+            step = smaller(depth, TILE)
+            if step < TILE:
+                edge_of_rows(at, p.lda, m, step, edge.at)
+                edge_of_steps(b, ldb, wide, step, sums.at)
+                add_product(high, wide, edge.at, TILE, sums.at, NR)
+            elif beyond:
+                edge_of_rows(at, p.lda, m, step, edge.at)
+                add_product(high, wide, edge.at, TILE, b, ldb)
+            else:
+                add_product(high, wide, at, p.lda, b, ldb)
+            at += step
+            b += step * ldb
+            depth -= step
+        tap += 1
+        if not has_taps or taps == NULL or tap == taps.count:
+            break
+    take_sums(high, wide, &sums)
+    store_sums(m, nv, p, sums.at, c)
+
+
 cdef inline void gemm_rows(int nv, bint by_column, bint has_taps, Fetch fetch, int m, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """gemm_ukr for any m <= MR."""
     if MR > 6:
@@ -199,9 +273,11 @@ cdef inline void gemm_rows(int nv, bint by_column, bint has_taps, Fetch fetch, i
 cdef inline void gemm_tile(bint by_column, bint has_taps, Fetch fetch, int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """gemm_ukr for any m <= MR and nv <= NV: what a kernel's `tile_t` is. Those are functions of their own, whose loops have all registers to themselves.
 
-    *Assumes:* by_column, has_taps and fetch are compile-time constants of the caller, and p.taps is NULL unless has_taps.
+    *Assumes:* by_column, has_taps and fetch are compile-time constants of the caller, and p.taps is NULL unless has_taps; no tiles (TILE) are by column.
     """
-    if nv == NV:
+    if TILE > 1:
+        tile_ukr(m, nv, has_taps, fetch, p, a, b, c, one, two)
+    elif nv == NV:
         gemm_rows(NV, by_column, has_taps, fetch, m, p, a, b, c, one, two)
     else:
         gemm_rows(1, by_column, has_taps, fetch, m, p, a, b, c, one, two)
@@ -217,7 +293,7 @@ cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint
     ldc >= n rounded up to VL.
     """
     cdef int64_t tiles = (m + MR - 1) // MR, panels = (n + NR - 1) // NR, row = 1 if by_column else p.lda, j, t, i, r, left
-    cdef int64_t fewer = m // larger(tiles, 1), more = m - tiles * fewer    # rows of a tile; so many have one more
+    cdef int64_t units = divide_up(m, TILE), fewer = units // larger(tiles, 1), more = units - tiles * fewer    # rows of a tile, by TILE; so many have one more
     cdef int64_t all_tiles = tiles * panels, ones = fetching_tiles(&one), twos = fetching_tiles(&two), fetched = 0, due = 0
     cdef int64_t later = larger(smaller(ones, all_tiles - twos), 0) if follows else 0, some = smaller(larger(ones, later + twos), all_tiles)
     cdef int rows
@@ -229,7 +305,7 @@ cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint
     for j in range(panels):
         left, i = n - j * NR, 0
         for t in range(tiles):
-            rows = <int> (fewer + (t < more))
+            rows = <int> smaller((fewer + (t < more)) * TILE, m - i)
             for r in range(rows if p.ahead else 0):
                 fetch_lines(<const char *> at_result(p.narrow, c, (i + r) * p.ldc + j * NR), (NR if left > VL else VL) * (2 if p.narrow else sizeof(real)), True)
             due += some

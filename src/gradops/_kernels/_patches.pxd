@@ -66,6 +66,7 @@ cdef inline bint dst_in_planes(const Patches *p) noexcept nogil:
 
 cdef struct Rows:                                       # an operand of a product, packed or in place
     const real *at
+    const real *end                                     # what must not be read beyond, if it is in place
     int64_t ld, panel
     bint in_place
     const char *lies                                    # its first row as it lies, `row` bytes apart; NULL if it lies in no rows

@@ -8,7 +8,7 @@ cdef extern from "kernels.h" nogil:
     ctypedef double real
     ctypedef double vec
     ctypedef long lane_index
-    const int VL, NV, NR, MR, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED
+    const int VL, NV, NR, MR, TILE, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED
     vec load(const real *p)
     vec load_once(const real *p)
     vec spread_once(const real *p)
@@ -37,6 +37,15 @@ cdef extern from "kernels.h" nogil:
     void pair_ahead(real *row, int64_t n, int64_t distance)
     void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld)
     void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld)
+    ctypedef struct Sums:
+        real *at
+    void begin_tiles()
+    void end_tiles()
+    void zero_sums()
+    void add_product(bint high, bint wide, const real *a, int64_t lda, const real *b, int64_t ldb)
+    void take_sums(bint high, bint wide, Sums *sums)
+    void edge_of_rows(const real *a, int64_t lda, int rows, int64_t steps, real *edge)
+    void edge_of_steps(const real *b, int64_t ldb, bint wide, int64_t steps, real *edge)
     void prefetch_now(const void *p)
     void prefetch_soon(const void *p)
     void prefetch_to_write(const void *p)

@@ -16,7 +16,7 @@ from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, beg
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, takes_turns, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, VL, item_size, clear, fetch_lines, narrow_block, narrow_in_turns, pair_columns, pair_rows
+from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, TILE, VL, begin_tiles, clear, end_tiles, item_size, fetch_lines, narrow_block, narrow_in_turns, pair_columns, pair_rows
 
 cdef enum:
     PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
@@ -276,12 +276,14 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     p = block_patches(w, pair, 0)
     b.in_plane = place_span(w, &p, index // parts // bundles, &first, &b.end)
     steps = divide_up(divide_up(b.end - first, unit(w)), step_pixels(w, &p) // unit(w))
+    begin_tiles()
     for i in range(steps):
         b.first = first + cut(w, b.end - first, i, steps)
         b.count = first + cut(w, b.end - first, i + 1, steps) - b.first
         for b.group in range(b.first_group, b.end_group):
             p.src = group_src(w, b.group)
             gather_pixels(w, &p, pair, &b)
+    end_tiles()
 
 
 cdef int64_t step_pixels(const Gather *w, const Patches *p) noexcept nogil:
@@ -418,7 +420,7 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
         read = none
         if t * panels * LINE < b.count * <int64_t> sizeof(real):
             read = stream(<const char *> (src + b.count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        multiply(True, end - i, b.count, kc, filter + i * LD, LD, src, g.src_c, NR, c + i * ldc, ldc, k > 0, False, read, none)
+        multiply(True, end - i, b.count, kc, filter + i * LD, LD, NULL, src, g.src_c, NR, c + i * ldc, ldc, k > 0, False, read, none)
 
 
 cdef int64_t pass_slots(const Patches *p) noexcept nogil:
@@ -461,15 +463,15 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         if whole and write.step > burst:                # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, most * dst_row, True)
         if spills and b.first + end + spilled_pixels(w) <= b.end:
-            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, panels(filter, distance, 0, begun), NR, distance, at_result(PAIR > 1, dst, i * ld + begun), ld, False, PAIR > 1, read, write)
-            multiply(fetches, end - i, begun, steps, a, src.ld, filter, NR, distance, at_result(PAIR > 1, dst, i * ld), ld, False, PAIR > 1, read, write)
+            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, src.end, panels(filter, distance, 0, begun), NR, distance, at_result(PAIR > 1, dst, i * ld + begun), ld, False, PAIR > 1, read, write)
+            multiply(fetches, end - i, begun, steps, a, src.ld, src.end, filter, NR, distance, at_result(PAIR > 1, dst, i * ld), ld, False, PAIR > 1, read, write)
             continue
         if whole:
-            multiply(fetches, end - i, whole, steps, a, src.ld, panels(filter, distance, slot, b.channel), NR, distance, at_result(PAIR > 1, dst, i * ld), ld, k > 0, PAIR > 1, read, write)
+            multiply(fetches, end - i, whole, steps, a, src.ld, src.end, panels(filter, distance, slot, b.channel), NR, distance, at_result(PAIR > 1, dst, i * ld), ld, k > 0, PAIR > 1, read, write)
         if whole < b.channels:
             rest.channel, rest.channels = b.channel + whole, b.channels - whole
             rest.c = b.c + (0 if kc == depth else i * ldc)
-            multiply(fetches, end - i, rest.channels, steps, a, src.ld, panels(filter, distance, slot, rest.channel), NR, distance, rest.c, ldc, k > 0, False, read, write)
+            multiply(fetches, end - i, rest.channels, steps, a, src.ld, src.end, panels(filter, distance, slot, rest.channel), NR, distance, rest.c, ldc, k > 0, False, read, write)
             if spills:
                 at[0] = pixel(p, b.first + i)           # those before were not stored one by one
             if last:
@@ -524,10 +526,10 @@ cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, cons
             write = sweep(<const char *> at_result(PAIR > 1, dst, b.count * row), b.count * row * item_size(w.storage), tiles, slots(p))
             if src.in_place:
                 read = sweep(<const char *> (src.at + b.count * src.ld), b.count * src.ld * sizeof(real), tiles, slots(p))
-        multiply(True, whole, b.channels, depth, src.at, src.ld, filter, NR, 0, dst, row, False, PAIR > 1, read, write)
+        multiply(True, whole, b.channels, depth, src.at, src.ld, src.end, filter, NR, 0, dst, row, False, PAIR > 1, read, write)
     if whole < b.count:
         at = pixel(p, b.first + whole)
-        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, filter, NR, 0, b.c, w.channels + PAD, False, False, read, write)
+        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, src.end, filter, NR, 0, b.c, w.channels + PAD, False, False, read, write)
         store_pixels(w, p, b, &at, b.count - whole)
 
 
@@ -546,10 +548,10 @@ cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const r
     gemm_tile(False, False, READ_WRITE, m, nv, p, a, b, c, one, two)
 
 
-cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow, Stream read, Stream write) noexcept nogil:
+cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *end, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow, Stream read, Stream write) noexcept nogil:
     """c (+)= a b, fetching what is needed next or not."""
     cdef Operands p = operands(depth, NULL, lda, ldb, ldc, accumulate)
-    p.narrow = narrow
+    p.narrow, p.end = narrow, end
     p.ahead = fetches and (accumulate or write.step == 0)
     gemm_block(fetching_tile, packed_tile, False, False, m, n, &p, a, b, panel, c, read, write)
 
@@ -562,13 +564,13 @@ cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexc
 cdef bint crowded(int64_t distance) noexcept nogil:
     """Whether a tile's rows, so many bytes apart, are better packed, since far more share a set of the first cache than it has ways. At multiples of 4 KiB those of
     float32 and float64 take 0.75 to 0.8 of the time then with 8 ways (Zen 4), but 1.0 to 1.2 with 12, pairs of bfloat16 at multiples of 2 KiB 1.0 to 1.3 (Zen 5)."""
-    return distance % (CROWDED if PAIR > 1 else 2 * CROWDED) == 0 and MR > WAYS + WAYS // 2
+    return distance % (CROWDED if PAIR > 1 else 2 * CROWDED) == 0 and MR > WAYS + WAYS // 2 and TILE == 1
 
 
 cdef int64_t tile_pixels(const Patches *p) noexcept nogil:
     """Of a register tile, at most: of rows that share a set of the first cache, and are read where they lie, one fewer than it has ways. Gradients of 1x1
     layers from 1024 and 2048 channels take 0.93 to 0.98 of the time (float32, Zen 5)."""
-    return smaller(MR, larger(WAYS - 1, 1)) if rows_in_place(p) and p.g.src_x * item_size(p.storage) % (2 * CROWDED) == 0 else MR
+    return smaller(MR, larger(WAYS - 1, 1)) if TILE == 1 and rows_in_place(p) and p.g.src_x * item_size(p.storage) % (2 * CROWDED) == 0 else MR
 
 
 cdef bint rows_in_place(const Patches *p) noexcept nogil:
@@ -582,10 +584,11 @@ cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t cou
     cdef const Problem *g = p.g
     cdef int64_t size = item_size(p.storage)
     cdef Rows rows
-    rows.lies, rows.row, rows.panel = NULL, 0, 0
+    rows.lies, rows.row, rows.panel, rows.end = NULL, 0, 0, NULL
     rows.in_place = rows_in_place(p)
     if rows.in_place:
         rows.at, rows.ld = <const real *> (p.src + (b.first * g.src_x + slot) * size), g.src_x // PAIR
+        rows.end = <const real *> (p.src + pixels(p) * g.src_x * size)
     else:
         rows.at, rows.ld = b.patch, LD
         if PAIR > 1 and lie_in_pairs(p, slot, count):

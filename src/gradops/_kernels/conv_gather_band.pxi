@@ -5,7 +5,7 @@ from _gemm cimport KC, LD, TAPS, Operands, Taps, at_result, operands, gemm_tile
 from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
 from _patches cimport Patches, Pixel, advance, patches, pixel, slots
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, hull, larger, part, smaller
-from _storage cimport real, MR, NR, NV, PAIR, VL, item_size, narrow_block
+from _storage cimport real, MR, NR, NV, PAIR, TILE, VL, item_size, narrow_block
 from _window cimport LEAST_PIXELS, gather_windows
 
 cdef enum:
@@ -231,8 +231,8 @@ cdef void plan_tiles(const Gather *w, const Patches *p, const Patches *phase, co
         inside = taps_inside(phase, &taps, k * KC, now.u, &slot)
         for t in range(count):
             tile = &plan.tile[plan.tiles]
-            i = part(own, t, count)
-            tile.at, tile.taps, tile.slot, tile.count = now, inside, slot, part(own, t + 1, count) - i
+            i = tile_begin(own, t, count)
+            tile.at, tile.taps, tile.slot, tile.count = now, inside, slot, tile_begin(own, t + 1, count) - i
             tile.at.v += i
             tile.a = begin + band_index(p, band, &tile.at)
             tile.c = ((done * rows + (phase.row.out_start * run if together else 0) + i) * cols + (phase.col.out_start if together else 0)) * ldc if passes else 0
@@ -241,11 +241,16 @@ cdef void plan_tiles(const Gather *w, const Patches *p, const Patches *phase, co
         done += run
 
 
+cdef int64_t tile_begin(int64_t pixels, int64_t index, int64_t tiles) noexcept nogil:
+    """Where a register tile of so many pixels of a row begins."""
+    return smaller(part(divide_up(pixels, TILE), index, tiles) * TILE, pixels)
+
+
 cdef int window_of(const Patches *phase) noexcept nogil:
     """How many taps of a row read neighbouring pixels of a band, each what the next pixel does, if there are tiles for them and no pass cuts a tap; else 0.
     Groups of 16 channels, 3x3 taps, take 0.88 of the time, their gradient with strides 0.89 (float32, Zen 5)."""
     cdef int64_t taps = phase.col.taps
-    if MR <= 6 or phase.col.count < LEAST_PIXELS or slots(phase) > KC or (phase.col.tap_step != phase.col.z_step and phase.col.tap_step != -phase.col.z_step):
+    if MR <= 6 or TILE > 1 or phase.col.count < LEAST_PIXELS or slots(phase) > KC or (phase.col.tap_step != phase.col.z_step and phase.col.tap_step != -phase.col.z_step):
         return 0
     return 3 if taps % 3 == 0 else 2 if taps % 2 == 0 and PAIR == 1 else 0
 
@@ -288,7 +293,7 @@ cdef void tap_product(int window, int64_t m, int64_t n, Ahead *ahead, const Taps
         lines = &ahead.src if ahead.src.left else &ahead.dst
         p.one, p.two = lines.step, ahead.burst if lines.left else 0
         one = take_lines(lines, taps.count * ahead.burst)
-        if window and n - j * NR <= VL:
+        if TILE == 1 and window and n - j * NR <= VL:
             window_tile(window, <int> m, &p, a, filter + j * panel, at_result(narrow, c, j * NR), one)
         else:
             band_tile(<int> m, NV if n - j * NR > VL else 1, &p, a, filter + j * panel, at_result(narrow, c, j * NR), one, NULL)

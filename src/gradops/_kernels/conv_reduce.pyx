@@ -17,7 +17,7 @@ from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands,
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
-from _storage cimport real, LINE, MR, NR, NV, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_lines, pair_rows
+from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, clear, end_tiles, item_size, widen_block, pair_lines, pair_rows
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time, at most
@@ -219,7 +219,7 @@ cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
 cdef Rows rows_of(const char *array, int64_t pixel_step, int64_t size, int64_t first, int64_t column, bint in_rows) noexcept nogil:
     """An operand that begins with pixel `first` and a column of an array, neither packed nor used in place yet."""
     cdef Rows rows
-    rows.at, rows.ld, rows.panel, rows.in_place = NULL, 0, 0, False
+    rows.at, rows.end, rows.ld, rows.panel, rows.in_place = NULL, NULL, 0, 0, False
     rows.lies, rows.row = array + (first * pixel_step + column) * size if in_rows else NULL, pixel_step * size
     return rows
 
@@ -265,11 +265,15 @@ cdef void multiply(bint by_column, int64_t m, int64_t n, Operands *p, const real
     gemm_block(fetching_column_tile if by_column else fetching_row_tile, column_tile if by_column else row_tile, by_column, True, m, n, p, a, b, panel, c, one, two)
 
 
-cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const Rows *a, const Rows *b, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
+cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const Rows *a, const Rows *b, real *turned, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
     """c[m, n] (+)= a' b, fetching what is needed next. Rows of a that lie far apart are fetched by each tile, which CPUs do not do by themselves: 1x1 layers
     with 512 channels or more take 0.75 to 0.95 of the time (float32, Emerald Rapids), 0.95 to 1.0 (Zen 4); those with fewer would take up to 1.04."""
     cdef Operands p = operands(divide_up(depth, PAIR), NULL, a.ld, b.ld, LD, accumulate)
-    if PAIR == 1 and MR > 6 and a.in_place and a.row >= FORESEEN:
+    if TILE > 1:
+        widen_block(REAL_STORAGE, <const char *> a.at, 1, a.ld, m, p.depth, turned, LD // 2)
+        p.lda = LD // 2
+        multiply(False, m, n, &p, turned, b.at, b.panel, c, one, two)
+    elif PAIR == 1 and MR > 6 and a.in_place and a.row >= FORESEEN:
         gemm_block(fetching_far_tile, far_tile, True, True, m, n, &p, a.at, b.at, b.panel, c, one, two)
     else:
         multiply(True, m, n, &p, a.at, b.at, b.panel, c, one, two)
@@ -287,9 +291,9 @@ cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int
     cdef Rows x = patch_rows(w, p, b, first, depth, slot, slots), dy = dy_rows(w, p, b, first, depth, False)
     cdef Stream next_x = next_rows(&x, slots * item_size(w.storage), depth, more, c), next_dy = next_rows(&dy, b.channels * item_size(w.storage), depth, more, c)
     if w.turned:
-        multiply_rows(b.channels, slots, depth, &dy, &x, c, accumulate, next_x, next_dy)
+        multiply_rows(b.channels, slots, depth, &dy, &x, b.dy + DEPTH // 2 * LD, c, accumulate, next_x, next_dy)
     else:
-        multiply_rows(slots, b.channels, depth, &x, &dy, c, accumulate, next_x, next_dy)
+        multiply_rows(slots, b.channels, depth, &x, &dy, b.patch + DEPTH // 2 * LD, c, accumulate, next_x, next_dy)
 
 
 cdef int64_t span_begin(const Reduce *w, const Patches *p, int64_t span) noexcept nogil:
@@ -361,12 +365,14 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     b.patch, b.dy, b.c, b.turn = scratch, scratch + DEPTH * LD, scratch + (1 if w.wide else 2) * DEPTH * LD, scratch + 3 * DEPTH * LD
     if not whole(w.g):
         clear(b.c, SLOTS * LD)
+    begin_tiles()
     for i in range(pairs):
         p = patches(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes, w.x, w.storage, b.group)
         if whole(w.g):
             reduce_run(w, &p, &b, b.slot, b.slots, b.c, False)
         else:
             reduce_pair(w, &p, &b)
+    end_tiles()
     store_panel(w, &b)
 
 

@@ -4,7 +4,7 @@ from _band cimport Band, band_index, band_rows, band_run, band_size, fits_band, 
 from _gemm cimport Operands, Stream, Taps, operands, stream, gemm_packed
 from _patches cimport Patches, Pixel, Rows, advance, slots as slots_of, src_index
 from _problem cimport Problem, divide_up, smaller, larger
-from _storage cimport real, LINE, MR, NR, PAIR, VL, item_size
+from _storage cimport real, LINE, MR, NR, PAIR, TILE, VL, item_size
 from _window cimport LEAST_CHANNELS, MOST_CHANNELS as MOST_WINDOWS, ROW_TAPS, Windows, sum_channels, sum_t
 
 cdef enum:
@@ -35,7 +35,7 @@ cdef bint by_band(const Patches *p) noexcept nogil:
     16 1.0, with strides 0.8.
     """
     cdef int64_t columns = smaller(p.col.count, DEPTH), rows
-    if (PAIR > 1 and p.g.src_c != 1) or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_CHANNELS:
+    if TILE > 1 or (PAIR > 1 and p.g.src_c != 1) or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_CHANNELS:
         return False
     if p.g.dst_channels < VL and band_run(p) > (WIDEST_RUN if PAIR == 1 else WIDEST_RUN_OF_PAIRS):
         return False

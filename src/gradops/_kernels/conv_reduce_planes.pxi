@@ -10,20 +10,21 @@ cdef enum:
     LEAST_PLANE = 128                                   # pixels of a plane that is read by itself, at least
 
 
-cdef Rows planes_of(const char *array, int64_t image_step, int64_t size, int64_t plane, int64_t first, int64_t channel, bint in_planes) noexcept nogil:
+cdef Rows planes_of(const char *array, const char *end, int64_t image_step, int64_t size, int64_t plane, int64_t first, int64_t channel, bint in_planes) noexcept nogil:
     """An operand of channels that begins with pixel `first` of all images, neither packed nor used in place yet."""
     cdef Rows rows
     rows.at, rows.ld, rows.panel, rows.in_place = NULL, 0, 0, False
+    rows.end = <const real *> end
     rows.lies, rows.row = array + (first // plane * image_step + channel * plane + first % plane) * size if in_planes else NULL, plane * size
     return rows
 
 
 cdef Rows patch_planes(const Reduce *w, const Patches *p, int64_t first, int64_t slot) noexcept nogil:
-    return planes_of(p.src, w.g.src_n, item_size(w.storage), w.g.src_c, first, slot, src_in_planes(p) and planes(w, p))
+    return planes_of(p.src, w.x + w.g.images * w.g.src_n * item_size(w.storage), w.g.src_n, item_size(w.storage), w.g.src_c, first, slot, src_in_planes(p) and planes(w, p))
 
 
 cdef Rows dy_planes(const Reduce *w, const Patches *p, const Panel *b, int64_t first) noexcept nogil:
-    return planes_of(w.dy, w.g.dst_n, item_size(w.storage), w.g.dst_c, first, b.group * w.g.dst_channels + b.channel, planes(w, p))
+    return planes_of(w.dy, w.dy + w.g.images * w.g.dst_n * item_size(w.storage), w.g.dst_n, item_size(w.storage), w.g.dst_c, first, b.group * w.g.dst_channels + b.channel, planes(w, p))
 
 
 cdef bint planes(const Reduce *w, const Patches *p) noexcept nogil:
@@ -182,5 +183,6 @@ cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int
     turned_panels(w, p, b, first, depth, slot, slots, flat)
     next_x, next_dy = patch_planes(w, p, first + depth, slot), dy_planes(w, p, b, first + depth)
     product = operands(divide_up(depth, PAIR), NULL, tall.ld, NR, LD, accumulate)
+    product.end = tall.end if tall.in_place else NULL
     multiply(False, rows, columns, &product, tall.at, flat.at, flat.panel, c,
              next_plane_rows(w, tall, next_tall, rows, depth, more, c), next_plane_rows(w, flat, next_flat, columns, depth, more, c))

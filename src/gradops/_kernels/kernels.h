@@ -1,7 +1,7 @@
 /* The only C of gradops: vector types and register-tile sizes of each ISA level, and 16-bit floating point conversion.
  *
  * GRADOPS_REAL_f64 selects the precision that a module computes in, GRADOPS_REAL_bf16 that it multiplies bfloat16 and adds in float32;
- * the compiler's target selects everything else.
+ * the compiler's target selects everything else, and whether the CPU has tiles (AMX), which multiply nothing else here.
  */
 #ifndef GRADOPS_KERNELS_H
 #define GRADOPS_KERNELS_H
@@ -26,14 +26,16 @@ typedef float real;
 typedef int32_t lane_index;
 #endif
 
-#if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, MR = 14 };
+#if defined(GRADOPS_REAL_bf16) && defined(__AMX_BF16__)
+enum { VECTOR_BYTES = 64, MR = 32, TILE = 16 };
+#elif defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, MR = 14, TILE = 1 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, MR = 6 };
+enum { VECTOR_BYTES = 32, MR = 6, TILE = 1 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, MR = 14 };
+enum { VECTOR_BYTES = 16, MR = 14, TILE = 1 };
 #else
-enum { VECTOR_BYTES = 16, MR = 6 };
+enum { VECTOR_BYTES = 16, MR = 6, TILE = 1 };
 #endif
 
 enum { REAL_STORAGE = sizeof(real) / 4 + 1 };                /* FLOAT32 or FLOAT64 of _storage.pxd */
@@ -311,6 +313,85 @@ static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_
 static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }
 static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {}
 static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld) {}
+
+#endif
+
+/* Tiles: registers of TILE rows of 64 bytes. Two of them have the pairs of TILE rows of a and of TILE rows of b, which one instruction multiplies; MR x NR sums are
+ * four. TILE is 1 where there are none. A product's rows of a that fill no tile, and the steps along the sum that do not, go through an *edge*. */
+typedef struct { real at[MR * NR] __attribute__((aligned(64))); } Sums;
+
+#if defined(GRADOPS_REAL_bf16) && defined(__AMX_BF16__)
+
+static inline void begin_tiles(void) {
+    struct { uint8_t palette, row, unused[14]; uint16_t bytes[16]; uint8_t rows[16]; } shapes = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        shapes.bytes[i] = 64;
+        shapes.rows[i] = TILE;
+    }
+    _tile_loadconfig(&shapes);
+}
+static inline void end_tiles(void) { _tile_release(); }
+
+static inline void zero_sums(void) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+/* sums += a b for TILE steps, a having more than TILE rows if it is high, and b two vectors if it is wide. */
+static inline void add_product(int high, int wide, const real *a, int64_t lda, const real *b, int64_t ldb) {
+    lda *= sizeof(real);
+    ldb *= sizeof(real);
+    __asm__ volatile("" ::: "memory");                        /* an edge is written before it is read here, which the intrinsics do not tell */
+    _tile_loadd(4, a, lda);
+    _tile_loadd(6, b, ldb);
+    _tile_dpbf16ps(0, 4, 6);
+    if (wide) {
+        _tile_loadd(7, b + VL, ldb);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+    if (high) {
+        _tile_loadd(5, (const char *)a + TILE * lda, lda);
+        _tile_dpbf16ps(2, 5, 6);
+        if (wide) _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+static inline void take_sums(int high, int wide, Sums *sums) {
+    const int64_t ld = NR * sizeof(real);
+    _tile_stored(0, sums->at, ld);
+    if (wide) _tile_stored(1, sums->at + VL, ld);
+    if (high) {
+        _tile_stored(2, sums->at + TILE * NR, ld);
+        if (wide) _tile_stored(3, sums->at + TILE * NR + VL, ld);
+    }
+    __asm__ volatile("" ::: "memory");
+}
+
+/* edge[i TILE + k] = a[i lda + k] for i < rows, k < steps, else 0. */
+static inline void edge_of_rows(const real *a, int64_t lda, int rows, int64_t steps, real *edge) {
+    const __mmask16 some = (__mmask16)((1u << steps) - 1);
+    for (int i = 0; i < rows; i++) _mm512_store_ps(edge + i * TILE, _mm512_maskz_loadu_ps(some, a + i * lda));
+}
+
+/* edge[k NR + j] = b[k ldb + j] for k < steps, else 0; j < VL, or NR if it is wide. */
+static inline void edge_of_steps(const real *b, int64_t ldb, int wide, int64_t steps, real *edge) {
+    for (int k = 0; k < TILE; k++) {
+        store(edge + k * NR, k < steps ? load(b + k * ldb) : zero());
+        if (wide) store(edge + k * NR + VL, k < steps ? load(b + k * ldb + VL) : zero());
+    }
+}
+
+#else
+
+static inline void begin_tiles(void) {}
+static inline void end_tiles(void) {}
+static inline void zero_sums(void) {}
+static inline void add_product(int high, int wide, const real *a, int64_t lda, const real *b, int64_t ldb) {}
+static inline void take_sums(int high, int wide, Sums *sums) {}
+static inline void edge_of_rows(const real *a, int64_t lda, int rows, int64_t steps, real *edge) {}
+static inline void edge_of_steps(const real *b, int64_t ldb, int wide, int64_t steps, real *edge) {}
 
 #endif
 

@@ -9,7 +9,7 @@ multiply-add times the units of every CPU that has so many registers. They start
 from cython.parallel cimport prange
 from libc.stdint cimport int64_t
 from _entry cimport DONE, exported
-from _storage cimport real, vec, VL, NV, MR, PAIR, load, multiply_add, store, zero
+from _storage cimport real, vec, VL, NR, NV, MR, PAIR, TILE, Sums, add_product, begin_tiles, end_tiles, load, multiply_add, store, take_sums, zero, zero_sums
 
 cdef enum:
     PEAK = 0                                            # what is measured, as in gradops._bench.roof
@@ -43,6 +43,21 @@ cdef void multiply(const real *start, int64_t rounds, real *out) noexcept nogil:
         out[0] += (<real *> &sum)[i]
 
 
+cdef void multiply_tiles(const real *start, int64_t rounds, real *out) noexcept nogil:
+    """A round is what four sums of tiles add for TILE steps."""
+    cdef Sums sums
+    cdef int64_t _k
+    for _k in range(MR * NR):                           # operands, where lines of a cache begin
+        sums.at[_k] = start[0]
+    begin_tiles()
+    zero_sums()
+    for _k in range(rounds):
+        add_product(True, True, sums.at, TILE, sums.at, NR)
+    take_sums(True, True, &sums)
+    end_tiles()
+    out[0] = sums.at[0]
+
+
 cdef void read_block(const real *src, real *out) noexcept nogil:
     cdef vec acc[SUMS]
     cdef int64_t at = 0
@@ -67,7 +82,10 @@ cdef void copy_block(const real *src, real *dst) noexcept nogil:
 cdef void multiply_all(const real *start, int64_t rounds, real *out, int threads) noexcept nogil:
     cdef int thread
     for thread in prange(threads, num_threads=threads, schedule="static", chunksize=1, use_threads_if=threads > 1):
-        multiply(start, rounds, out + thread * 64)
+        if TILE > 1:
+            multiply_tiles(start, rounds, out + thread * 64)
+        else:
+            multiply(start, rounds, out + thread * 64)
 
 
 cdef void read_all(const real *src, int64_t blocks, real *out, int threads) noexcept nogil:
@@ -96,4 +114,4 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
 
 
 entry = exported(compute)
-OPERATIONS = 2 * MR * NV * VL * PAIR                    # of a round
+OPERATIONS = 2 * MR * NV * VL * PAIR * TILE             # of a round

@@ -23,19 +23,34 @@ cdef enum:
 
 cdef extern from *:
     """
+    #ifdef __linux__
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    #endif
     #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
     static int gradops_supports_v3(void) { __builtin_cpu_init(); return __builtin_cpu_supports("x86-64-v3"); }
     static int gradops_supports_v4(void) { __builtin_cpu_init(); return __builtin_cpu_supports("x86-64-v4"); }
     static int gradops_supports_bf16(void) { return gradops_supports_v4() && __builtin_cpu_supports("avx512bf16"); }
+    /* Threads have no room for tiles until the process has asked for it. */
+    static int gradops_supports_tiles(void) {
+    #if defined(__linux__) && defined(SYS_arch_prctl)
+        enum { REQUEST = 0x1023, TILES = 18 };
+        return gradops_supports_bf16() && __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, REQUEST, TILES) == 0;
+    #else
+        return 0;
+    #endif
+    }
     #else
     static int gradops_supports_v3(void) { return 0; }
     static int gradops_supports_v4(void) { return 0; }
     static int gradops_supports_bf16(void) { return 0; }
+    static int gradops_supports_tiles(void) { return 0; }
     #endif
     """
     bint gradops_supports_v3()
     bint gradops_supports_v4()
     bint gradops_supports_bf16()
+    bint gradops_supports_tiles()
     const char *__VERSION__
     const int _OPENMP
 
@@ -143,6 +158,8 @@ def supported_levels():
         levels.append("x86_64_v4")
     if gradops_supports_bf16():
         levels.append("x86_64_v4_bf16")
+    if gradops_supports_tiles():
+        levels.append("x86_64_v4_amx")
     return tuple(levels)
 
 

@@ -233,6 +233,10 @@ def pairs_finite(pairs, int64_t n):
     return _storage.pairs_finite(reals_of(pairs), n)
 
 
+def pair_before(src, int64_t rows, int64_t ld, dst):
+    _storage.pair_before(reals_of(src), rows, ld, reals_of(dst))
+
+
 def pair_ahead(row, int64_t n, int64_t distance):
     _storage.pair_ahead(reals_of(row), n, distance)
 

@@ -631,6 +631,16 @@ def test_numbers_are_paired_with_those_ahead_bit_by_bit(pairing, distance):
             pairing.pair_ahead(memory.view(np.float32), size, distance)
 
 
+def test_rows_are_paired_with_those_before_bit_by_bit(pairing):
+    width, special = pairing.SIZES["NR"], np.array([np.inf, 3, np.nan, -0.0, 1e-40, -3, 7], np.float32)
+    for rows, ld in product(range(4), (width, width + 3)):
+        src = np.resize(special, (rows + 1, ld))
+        bits = src.view(np.uint32)
+        wanted = (bits[:-1] >> 16 | bits[1:] << 16)[:, :width]
+        with only(lattice(rows, width, ld, 1), wanted, np.uint32, (rows, ld)) as dst:
+            pairing.pair_before(src, rows, ld, dst.view(np.float32))
+
+
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
 def test_an_infinity_or_nan_is_found_in_either_half_of_a_pair(pairing, special):
     for size in range(1, 40):

@@ -1,8 +1,6 @@
 """Scratch stays small: no op unrolls an image, whatever the filter."""
 
-import ctypes
 import math
-import mmap
 import subprocess
 import sys
 import tracemalloc
@@ -11,9 +9,7 @@ import numpy as np
 import pytest
 from problems import CONVOLUTIONS
 
-from gradops.testing import OPS, Problem, accepting, dtype_named, forced, random_integers
-
-DENSE = [op for op in OPS.values() if op.kind == "dense"]
+from gradops.testing import OPS, Problem, accepting, forced
 
 LIMIT = 8 << 20
 
@@ -104,37 +100,3 @@ def test_scratch_is_the_packed_filter_and_two_mebibytes_a_thread(op, problem, la
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert 1000 < peak < 1.2 * 4 * math.prod(problem.filter_shape) + (threads << 21), (algorithm, peak)
-
-
-@pytest.fixture
-def at_a_page_end():
-    """Copies of arrays that end where a page does whose next one must not be touched."""
-    libc, page, kept = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE, []
-
-    def place(array):
-        size = -(-array.nbytes // page) * page
-        memory = mmap.mmap(-1, size + page)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        assert libc.mprotect(ctypes.c_void_p(start + size), page, 0) == 0
-        kept.append((libc, memory, start + size, page))
-        copy = np.frombuffer(memory, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
-        copy[...] = array
-        return copy
-
-    yield place
-    for _, _, guard, size in kept:
-        assert libc.mprotect(ctypes.c_void_p(guard), size, mmap.PROT_READ | mmap.PROT_WRITE) == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected by Linux's mprotect")
-@pytest.mark.parametrize("op", DENSE, ids=str)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-def test_nothing_is_read_beyond_an_operand(op, dtype, layout, level, at_a_page_end):
-    """Tiles of rows, above all, whose last ones lie beyond the last row: a crash would be the failure."""
-    for sizes in {"r": 1, "s": 1}, {"r": 3, "s": 3}, {"r": 1, "s": 1, "strides": (2, 2)}:
-        problem = Problem(n=1, h=13, w=15, c=64, k=96, padding="SAME", layout=layout, **sizes)
-        operands = random_integers(op.shapes(problem), dtype_named(dtype), seed=3)
-        with forced(algorithm="conv"):
-            expected = op(problem, *operands)
-            assert np.array_equal(op(problem, *map(at_a_page_end, operands)), expected)

@@ -6,17 +6,17 @@ count steps of src: pixel t reads tap i at z_step t + tap_step i. Where bfloat16
 pixels, what two neighbouring pixels read of a channel.
 """
 from libc.stdint cimport int64_t
-from _gemm cimport KC, Taps
+from _gemm cimport KC, MOST_KC, Taps
 from _lines cimport Lines, lines_of, no_lines
 from _patches cimport BY_PIXEL, Line, Patches, Pixel, line_of, pack_line, pack_run, pixel, src_index
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, FLOAT32, PAIR, REAL_STORAGE, VL, item_size, pair_ahead, pair_columns, place_pairs, widen_block
+from _storage cimport real, FLOAT32, PAIR, REAL_STORAGE, TILE, VL, item_size, pair_ahead, pair_columns, place_pairs, widen_block
 
 cdef enum:
     LEAST_CHANNELS = 4                                  # with fewer, taps that lie side by side are copied together sooner
     MOST_CHANNELS = KC // 3                             # with more, few taps of a pass read the same
     LEAST_COLUMNS = 6                                   # with fewer, tiles that end with a row are too short: 0.6 of 3 columns, 0.9 of 5, 1.04 of 6
-    MOST_TAPS = KC // LEAST_CHANNELS + 2                # of a pass
+    MOST_TAPS = MOST_KC // LEAST_CHANNELS + 2           # of a pass
 
 
 cdef struct Band:
@@ -27,10 +27,16 @@ cdef struct Band:
     int64_t pair                                        # channels of a real
 
 
+cdef inline bint fills_tiles(const Patches *p) noexcept nogil:
+    """Whether rows of pixels are long enough for register tiles that end with them, and fill most of the rows of those of TILE."""
+    cdef int64_t columns = p.col.count
+    return columns >= LEAST_COLUMNS and (TILE == 1 or 4 * columns >= 3 * divide_up(columns, TILE) * TILE)
+
+
 cdef inline bint has_band(const Patches *p) noexcept nogil:
     """Whether several taps read channels that come last, not too few and not too many of them, for rows that are not too short."""
     cdef int64_t channels = p.g.src_channels
-    return p.col.count >= LEAST_COLUMNS and p.row.taps * p.col.taps > 1 and LEAST_CHANNELS <= channels <= MOST_CHANNELS and channels % PAIR == 0
+    return fills_tiles(p) and p.row.taps * p.col.taps > 1 and LEAST_CHANNELS <= channels <= MOST_CHANNELS and channels % PAIR == 0
 
 
 cdef inline int64_t lowest(const Lane *lane, int64_t tap, int64_t taps) noexcept nogil:

@@ -5,10 +5,11 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, load, multiply_add, narrow_block, store, store_narrowed, subnormals, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, load, multiply_add, narrow_block, resume_sums, store, store_narrowed, subnormals, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
-    KC = 512                                            # depth of one pass over packed panels
+    KC = 512 + TILE // 2 * 16                           # depth of one pass over packed panels; of tiles 640, so that 64 channels times 3x3 taps are one
+    MOST_KC = 640
     LD = KC + 16                                        # distance of packed rows; not a power of two, so rows spread over the cache sets
     SOON = 12                                           # steps that a tile fetches its own rows ahead
 
@@ -221,8 +222,11 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
     cdef const Taps *taps = p.taps
     cdef const real *at = a
     cdef int64_t tap = 0, depth = p.depth, ldb = NR if fetch & TAPS else p.ldb, step
-    cdef bint high = m > TILE, wide = nv > 1, beyond = p.end != NULL and a + (2 if high else 1) * TILE * p.lda > p.end
-    zero_sums()
+    cdef bint high = m > TILE, wide = nv > 1, whole = m % TILE == 0 and not p.narrow, beyond = p.end != NULL and a + (2 if high else 1) * TILE * p.lda > p.end
+    if whole and p.accumulate:
+        resume_sums(high, wide, c, p.ldc)
+    else:
+        zero_sums()
     while True:
         if has_taps and taps != NULL:
             at, depth = a + taps.at[tap], taps.depth[tap]
@@ -247,7 +251,10 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
         tap += 1
         if not has_taps or taps == NULL or tap == taps.count:
             break
-    take_sums(high, wide, &sums)
+    if whole:
+        take_sums(high, wide, c, p.ldc)
+        return
+    take_sums(high, wide, sums.at, NR)
     store_sums(m, nv, p, sums.at, c)
 
 

@@ -1,6 +1,6 @@
 """Part of `conv_gather`: pixel rows of a band, which are copied once, and from which each tap of a register tile reads its own."""
 from libc.stdint cimport int64_t
-from _band cimport LEAST_COLUMNS, MOST_TAPS, Band, band_index, band_lines, extent, fits_band, has_band, pack_band, place_band, place_taps, taps_inside, within
+from _band cimport MOST_TAPS, Band, band_index, band_lines, extent, fills_tiles, fits_band, has_band, pack_band, place_band, place_taps, taps_inside, within
 from _gemm cimport KC, LD, TAPS, Operands, Taps, at_result, operands, gemm_tile
 from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
 from _patches cimport Patches, Pixel, advance, patches, pixel, slots
@@ -48,7 +48,7 @@ cdef bint keeps_band(const Gather *w, const Patches *p) noexcept nogil:
     cdef int64_t rows = (PIXELS - 2) // p.col.count + 2, images = (rows - 2) // p.row.count + 2
     if PAIR == 1 or (g.src_x != 1 and g.src_c != 1) or g.row_lanes * g.col_lanes > 1 or p.col.src_unit > 1 or g.src_channels % PAIR:
         return False
-    if p.col.count < LEAST_COLUMNS or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
+    if not fills_tiles(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
         return False
     rows = rows * p.row.z_step + images * larger(extent(p.row, 1, p.row.taps) - p.row.z_step, 0) + 1
     return rows * extent(p.col, p.col.count, p.col.taps) * (g.src_channels // PAIR) <= PIXELS * LD
@@ -256,47 +256,42 @@ cdef int window_of(const Patches *phase) noexcept nogil:
 
 
 cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, const Plan *plan, int64_t lda, Ahead *ahead) noexcept nogil:
-    """The products of a lane pair's slots of pass k, a register tile after the other: whole vectors where dst lies, the rest in c."""
+    """The products of a lane pair's slots of pass k: whole vectors where dst lies, the rest in c. A register tile after the other, or, of tiles, which a first cache
+    can hardly feed, a panel of the filter after the other: 1.0 to 1.1 times as fast (bfloat16, Granite Rapids)."""
     cdef const Problem *g = w.g
     cdef int64_t whole = b.channels // VL * VL if writes_results(w, p) else 0, distance = panel_distance(p)
-    cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), i
+    cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), inner = divide_up(whole, NR), panels_all = inner + divide_up(b.channels - whole, NR), n, j, channel
     cdef const real *filter = packed_filter(w, pair, b.group)
-    cdef const real *a
     cdef const Tile *tile
     cdef Block rest = b[0]
     cdef Pixel at
     rest.channel, rest.channels = b.channel + whole, b.channels - whole
-    for i in range(plan.tiles):
-        tile = &plan.tile[i]
-        a = b.patch + tile.a
-        if whole:
-            tap_product(plan.window, tile.count, whole, ahead, &tile.taps, a, lda, panels(filter, distance, tile.slot, b.channel), distance, <real *> dst_pixel(w, p, b, &tile.at), g.dst_x * p.col.out_step, k > 0, PAIR > 1)
-        if whole < b.channels:
-            rest.c = b.c + tile.c
-            tap_product(plan.window, tile.count, rest.channels, ahead, &tile.taps, a, lda, panels(filter, distance, tile.slot, rest.channel), distance, rest.c, ldc, k > 0, False)
-            if (k + 1) * KC >= slots(p) and g.dst_c == 1:
-                at = tile.at
-                store_pixels(w, p, &rest, &at, tile.count)
+    for n in range(plan.tiles * panels_all):
+        tile, j = &plan.tile[n % plan.tiles if TILE > 1 else n // panels_all], n // plan.tiles if TILE > 1 else n % panels_all
+        if j < inner:
+            tap_product(plan.window, tile, smaller(NR, whole - j * NR), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + j * NR), at_result(True, <real *> dst_pixel(w, p, b, &tile.at), j * NR), g.dst_x * p.col.out_step, k > 0, PAIR > 1)
+            continue
+        channel = (j - inner) * NR
+        tap_product(plan.window, tile, smaller(NR, rest.channels - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, rest.channel + channel), b.c + tile.c + channel, ldc, k > 0, False)
+        if j == panels_all - 1 and (k + 1) * KC >= slots(p) and g.dst_c == 1:
+            rest.c, at = b.c + tile.c, tile.at
+            store_pixels(w, p, &rest, &at, tile.count)
     if g.dst_c != 1 and not w.shared and (k + 1) * KC >= slots(p):
         at = plan.band.first
         store_pixels(w, p, b, &at, b.count)
 
 
-cdef void tap_product(int window, int64_t m, int64_t n, Ahead *ahead, const Taps *taps, const real *a, int64_t lda, const real *filter, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:
-    """c (+)= band filter for a register tile of pixels."""
-    cdef Operands p = operands(0, taps, lda, NR, ldc, accumulate)
-    cdef int64_t j
-    cdef Lines *lines
+cdef void tap_product(int window, const Tile *tile, int64_t n, Ahead *ahead, const real *band, int64_t lda, const real *filter, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:
+    """c (+)= band filter for a register tile of pixels and a panel of channels."""
+    cdef Operands p = operands(0, &tile.taps, lda, NR, ldc, accumulate)
+    cdef Lines *lines = &ahead.src if ahead.src.left else &ahead.dst
     cdef const char *one
-    p.narrow = narrow
-    for j in range(divide_up(n, NR)):
-        lines = &ahead.src if ahead.src.left else &ahead.dst
-        p.one, p.two = lines.step, ahead.burst if lines.left else 0
-        one = take_lines(lines, taps.count * ahead.burst)
-        if TILE == 1 and window and n - j * NR <= VL:
-            window_tile(window, <int> m, &p, a, filter + j * panel, at_result(narrow, c, j * NR), one)
-        else:
-            band_tile(<int> m, NV if n - j * NR > VL else 1, &p, a, filter + j * panel, at_result(narrow, c, j * NR), one, NULL)
+    p.narrow, p.one, p.two = narrow, lines.step, ahead.burst if lines.left else 0
+    one = take_lines(lines, tile.taps.count * ahead.burst)
+    if TILE == 1 and window and n <= VL:
+        window_tile(window, <int> tile.count, &p, band + tile.a, filter, c, one)
+    else:
+        band_tile(<int> tile.count, NV if n > VL else 1, &p, band + tile.a, filter, c, one, NULL)
 
 
 cdef void window_tile(int window, int m, const Operands *p, const real *a, const real *b, real *c, const char *one) noexcept nogil:

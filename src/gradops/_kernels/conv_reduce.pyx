@@ -37,6 +37,16 @@ cdef enum:
     SCRATCH = (3 * DEPTH + NR) * LD                     # patches, dy and the sums, as many numbers each as DEPTH by DEPTH, and a panel to be turned
 
 
+cdef struct Strips:
+    bint used
+    int64_t rows, parts                                 # rows of dst of a strip, and strips of an image
+    int64_t height, pitch                               # of each phase: its rows, and how many pixels they are apart
+    int64_t margin                                      # pairs of zeros on either side of dy
+    int64_t ld                                          # reals from channel to channel
+    int64_t inputs, outputs                             # channels of a block
+    int64_t input_blocks, output_blocks
+
+
 cdef struct Reduce:
     const Problem *g
     int storage
@@ -46,6 +56,7 @@ cdef struct Reduce:
     int64_t slots, slot_blocks, panels, channel_blocks  # panels of NR channels
     bint turned                                         # whether blocks are [k][slot]
     int64_t ldc                                         # distance of their rows
+    Strips strips                                       # of tiles
     bint wide                                           # whether they have twice as many channels, whose sums lie where dy would be packed
 
 
@@ -59,6 +70,7 @@ cdef struct Panel:                                      # what a thread works on
 
 include "conv_reduce_planes.pxi"
 include "conv_reduce_band.pxi"
+include "conv_reduce_strips.pxi"
 
 
 cdef void plan(Reduce *w, int threads) noexcept nogil:
@@ -66,6 +78,10 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t spans
     w.slots, w.panels = g.filter_rows * g.filter_cols * g.src_channels, divide_up(g.dst_channels, NR)
+    w.strips = strips_of(w)
+    if w.strips.used:
+        plan_strips(w, threads)
+        return
     w.turned = whole(g) and is_turned(w)
     w.wide = w.turned and is_wide(w)
     w.ldc = distance_of_sums(w)
@@ -380,6 +396,8 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     threads = useful_threads(w.g, threads, threads)
     plan(w, threads)
+    if w.strips.used:
+        return sum_spans(&w.dw, reduce_strips, w, strip_blocks(w), <int> smaller(threads, w.dw.spans * strip_blocks(w)), FIRST_FREE, strip_scratch(w))
     return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, SCRATCH)
 
 

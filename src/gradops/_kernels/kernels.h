@@ -239,6 +239,12 @@ static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_
     }
 }
 
+/* dst[r ld] = the upper halves of row r of src, beside the lower ones of row r + 1: rows of NR pairs, ld apart. */
+static inline void pair_before(const real *src, int64_t rows, int64_t ld, real *dst) {
+    for (int64_t r = 0; r < rows; r++, src += ld, dst += ld)
+        for (int j = 0; j < NR; j += VL) *(words *)(dst + j) = *(const words *)(src + j) >> 16 | *(const words *)(src + ld + j) << 16;
+}
+
 /* Whether no half of n pairs is an infinity or NaN. */
 static inline int pairs_finite(const real *src, int64_t n) {
     const __m512i exponents = _mm512_set1_epi16(0x7f80);
@@ -309,6 +315,7 @@ static inline void place_halves(const char *src, int64_t row, int64_t rows, int 
 static inline void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld) {}
 static inline void pair_ahead(real *row, int64_t n, int64_t distance) {}
 static inline int pairs_finite(const real *src, int64_t n) { return 1; }
+static inline void pair_before(const real *src, int64_t rows, int64_t ld, real *dst) {}
 static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld) {}
 static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }
 static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {}
@@ -358,13 +365,26 @@ static inline void add_product(int high, int wide, const real *a, int64_t lda, c
     }
 }
 
-static inline void take_sums(int high, int wide, Sums *sums) {
-    const int64_t ld = NR * sizeof(real);
-    _tile_stored(0, sums->at, ld);
-    if (wide) _tile_stored(1, sums->at + VL, ld);
+/* Sums of whole tiles in memory: to go on from, and as they have become. */
+static inline void resume_sums(int high, int wide, const real *c, int64_t ldc) {
+    const char *lower = (const char *)(c + TILE * ldc);
+    ldc *= sizeof(real);
+    _tile_loadd(0, c, ldc);
+    if (wide) _tile_loadd(1, c + VL, ldc);
     if (high) {
-        _tile_stored(2, sums->at + TILE * NR, ld);
-        if (wide) _tile_stored(3, sums->at + TILE * NR + VL, ld);
+        _tile_loadd(2, lower, ldc);
+        if (wide) _tile_loadd(3, lower + sizeof(vec), ldc);
+    }
+}
+
+static inline void take_sums(int high, int wide, real *c, int64_t ldc) {
+    char *lower = (char *)(c + TILE * ldc);
+    ldc *= sizeof(real);
+    _tile_stored(0, c, ldc);
+    if (wide) _tile_stored(1, c + VL, ldc);
+    if (high) {
+        _tile_stored(2, lower, ldc);
+        if (wide) _tile_stored(3, lower + sizeof(vec), ldc);
     }
     __asm__ volatile("" ::: "memory");
 }
@@ -389,7 +409,8 @@ static inline void begin_tiles(void) {}
 static inline void end_tiles(void) {}
 static inline void zero_sums(void) {}
 static inline void add_product(int high, int wide, const real *a, int64_t lda, const real *b, int64_t ldb) {}
-static inline void take_sums(int high, int wide, Sums *sums) {}
+static inline void resume_sums(int high, int wide, const real *c, int64_t ldc) {}
+static inline void take_sums(int high, int wide, real *c, int64_t ldc) {}
 static inline void edge_of_rows(const real *a, int64_t lda, int rows, int64_t steps, real *edge) {}
 static inline void edge_of_steps(const real *b, int64_t ldb, int wide, int64_t steps, real *edge) {}
 

@@ -53,7 +53,7 @@ cdef void multiply_tiles(const real *start, int64_t rounds, real *out) noexcept 
     zero_sums()
     for _k in range(rounds):
         add_product(True, True, sums.at, TILE, sums.at, NR)
-    take_sums(True, True, &sums)
+    take_sums(True, True, sums.at, NR)
     end_tiles()
     out[0] = sums.at[0]
 

@@ -96,8 +96,18 @@ cdef enum Storage:                                      # as in gradops._arrays.
     FLOAT64 = 3
 
 
+cdef inline bint is_float16(int storage) noexcept nogil:
+    """No kernel that multiplies pairs of bfloat16 is given any."""
+    return PAIR == 1 and storage == FLOAT16
+
+
+cdef inline bint has_halves(int storage) noexcept nogil:
+    """Whether numbers have 16 bits: no kernel of float64 is given any, and needs no code for them."""
+    return sizeof(real) == 4 and storage < FLOAT32
+
+
 cdef inline int64_t item_size(int storage) noexcept nogil:
-    return 2 if storage < FLOAT32 else 4 if storage == FLOAT32 else 8
+    return 2 if has_halves(storage) else 4 if storage == FLOAT32 else 8
 
 
 cdef inline void fetch_lines(const char *at, int64_t size, bint write) noexcept nogil:
@@ -112,9 +122,9 @@ cdef inline void fetch_lines(const char *at, int64_t size, bint write) noexcept 
 
 cdef inline void widen(int storage, const char *src, int64_t n, real *dst) noexcept nogil:
     """dst[0:n] = src[0:n], both contiguous."""
-    if storage == FLOAT16:
+    if is_float16(storage):
         widen_float16s(<const uint16_t *> src, n, <float *> dst)
-    elif storage == BFLOAT16:
+    elif has_halves(storage):
         widen_bfloat16s(<const uint16_t *> src, n, <float *> dst)
     else:
         copy(<const real *> src, n, dst)
@@ -122,9 +132,9 @@ cdef inline void widen(int storage, const char *src, int64_t n, real *dst) noexc
 
 cdef inline void narrow(int storage, const real *src, int64_t n, char *dst) noexcept nogil:
     """dst[0:n] = src[0:n], both contiguous, rounded to nearest even."""
-    if storage == FLOAT16:
+    if is_float16(storage):
         narrow_float16s(<const float *> src, n, <uint16_t *> dst)
-    elif storage == BFLOAT16:
+    elif has_halves(storage):
         narrow_bfloat16s(<const float *> src, n, <uint16_t *> dst)
     else:
         copy(src, n, <real *> dst)
@@ -136,7 +146,7 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
     cdef real[256] block
     if step == 1:
         widen(storage, src, n, dst)
-    elif storage >= FLOAT32 and step == 2:
+    elif not has_halves(storage) and step == 2:
         copy_even(<const real *> src, n, dst)
     elif step == 4:
         while n > 0:
@@ -144,10 +154,10 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
             widen_strided(storage, src, 2, 2 * some - 1, block)
             copy_even(block, some, dst)
             src, dst, n = src + some * step * item_size(storage), dst + some, n - some
-    elif storage >= FLOAT32:
+    elif not has_halves(storage):
         for i in range(n):
             dst[i] = (<const real *> src)[i * step]
-    elif step == 2 and storage == FLOAT16:
+    elif step == 2 and is_float16(storage):
         widen_float16_even(<const uint16_t *> src, n, <float *> dst)
     elif step == 2:
         widen_bfloat16_even(<const uint16_t *> src, n, <float *> dst)
@@ -167,10 +177,10 @@ cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *d
     """dst[i step] = src[i] for i < n."""
     cdef int64_t i, some
     cdef uint16_t[64] block
-    if storage >= FLOAT32 and step == 2:
+    if not has_halves(storage) and step == 2:
         store_even(src, n, <real *> dst)
         return
-    if storage >= FLOAT32:
+    if not has_halves(storage):
         for i in range(n):
             (<real *> dst)[i * step] = src[i]
         return
@@ -189,11 +199,11 @@ cdef inline void narrow_in_turns(int storage, const real *even, const real *odd,
     """dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. Reads up to a multiple of VL."""
     cdef int64_t i
     cdef real[16] words
-    if storage >= FLOAT32:
+    if not has_halves(storage):
         interleave(even, odd, n, <real *> dst)
         return
     for i in range(divide_up(n, VL)):
-        store(words, pair_narrowed(storage == BFLOAT16, load(even + i * VL), load(odd + i * VL)))
+        store(words, pair_narrowed(not is_float16(storage), load(even + i * VL), load(odd + i * VL)))
         copy_halves(words, 2 * smaller(n - i * VL, VL), dst + i * VL * 4)
 
 
@@ -204,19 +214,19 @@ cdef inline int64_t block_start(int64_t index, int64_t size, int64_t block) noex
 
 cdef inline int64_t turned_rows(int storage) noexcept nogil:
     """Rows that are transposed at once, at most: of numbers, or of words of two 16-bit ones."""
-    return VL if storage >= FLOAT32 else 2 * VL
+    return VL if not has_halves(storage) else 2 * VL
 
 
 cdef inline void widen_turned(int storage, const char *src, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
     """dst[r ld + c] = src[r + c src_col] for r < rows <= turned_rows, c < cols <= VL: transposed in registers, unless columns are few."""
     cdef real[256] block, turned
     cdef int64_t i, j
-    if storage < FLOAT32:
+    if has_halves(storage):
         for i in range(cols):
             copy_halves(src + i * src_col * 2, rows, block + i * VL)
         transpose(block, VL, turned, VL)
         for i in range(divide_up(rows, 2)):
-            widen_words(storage == BFLOAT16, load(turned + i * VL), rows - 2 * i, cols, dst + 2 * i * ld, ld)
+            widen_words(not is_float16(storage), load(turned + i * VL), rows - 2 * i, cols, dst + 2 * i * ld, ld)
     elif rows == VL and cols == VL:
         transpose(<const real *> src, src_col, dst, ld)
     elif 2 * cols < VL:
@@ -243,9 +253,9 @@ cdef inline void narrow_turned(int storage, const real *src, int64_t ld, int64_t
     """dst[r + c dst_col] = src[r ld + c], the inverse of widen_turned."""
     cdef real[256] block, turned
     cdef int64_t i
-    if storage < FLOAT32:
+    if has_halves(storage):
         for i in range(divide_up(rows, 2)):
-            store(block + i * VL, narrow_words(storage == BFLOAT16, src + 2 * i * ld, rows - 2 * i, cols, ld))
+            store(block + i * VL, narrow_words(not is_float16(storage), src + 2 * i * ld, rows - 2 * i, cols, ld))
         transpose(block, VL, turned, VL)
         for i in range(cols):
             copy_halves(turned + i * VL, rows, dst + i * dst_col * 2)

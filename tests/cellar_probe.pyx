@@ -4,6 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uintptr_t
 cimport _band
 cimport _blocks
+cimport _bundle
 cimport _cells
 cimport _gemm
 cimport _groups
@@ -231,6 +232,15 @@ def pair_columns(block, int64_t rows, int64_t cols, int64_t ld):
 
 def pairs_finite(pairs, int64_t n):
     return _storage.pairs_finite(reals_of(pairs), n)
+
+
+def bundle(bytes problem):
+    """How many groups are one, and the problem of as many."""
+    cdef const _problem.Problem *g = <const _problem.Problem *> PyBytes_AS_STRING(problem)
+    cdef bytes whole = bytes(_bundle.problem_size(g))
+    cdef int64_t count = _bundle.bundled_groups(g)
+    _bundle.bundle_groups(g, count, <_problem.Problem *> PyBytes_AS_STRING(whole))
+    return count, whole
 
 
 def pair_before(src, int64_t rows, int64_t ld, dst):

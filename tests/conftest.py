@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from gradops._dispatch import PARTIAL
-from gradops.testing import LEVELS, forced, runnable
+from gradops.testing import LEVELS, Op, accepting, forced, runnable
 
 settings.register_profile(
     "ci",
@@ -42,11 +42,24 @@ SLOWEST = (
 
 
 def pytest_collection_modifyitems(items):
-    """The files that take longest come first, so that no worker is left with one in the end; the levels of a case follow each other."""
+    """The files that take longest come first, so that no worker is left with one in the end; the levels of a case follow each other. What would only repeat
+    a whole level's kernels at a partial one is left out."""
+    items[:] = [item for item in items if not repeats(item)]
     order, places = {name: place for place, name in enumerate(SLOWEST)}, {}
     for item in items:
         places.setdefault(case_of(item), len(places))
     items.sort(key=lambda item: (order.get(item.path.stem, len(order)), places[case_of(item)]))
+
+
+def repeats(item):
+    """Whether a test would run, at a partial level, nothing but the kernels of the whole one: for another type than bfloat16, or without `conv`."""
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    op, problem = given.get("op"), given.get("problem")
+    if given.get("level") not in PARTIAL:
+        return False
+    if isinstance(op, Op) and op.kind != "dense" and problem is not None and "conv" not in accepting(op, problem):
+        return True
+    return any(str(value) in ("float16", "float32", "float64") for value in given.values())
 
 
 def case_of(item):

@@ -819,6 +819,25 @@ def test_windows_are_copied_as_the_pairs_of_slots_that_they_are(pairing, op, nam
             pairing.pack_pairs(packed, 0, 0, storage, image, 0, first, count, slot, slots, dst, slots + 3)
 
 
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups", "bundled"),
+    [(16, 16, 4, 2), (2, 4, 12, 6), (8, 8, 5, 1), (3, 5, 7, 1), (12, 4, 8, 2), (33, 1, 4, 1)],
+)
+def test_as_many_groups_as_a_tile_holds_are_one_with_the_same_lanes(pairing, channels, outputs, groups, bundled):
+    problem = Problem(h=6, w=7, c=groups * channels, k=groups * outputs, groups=groups, strides=(2, 1), padding="SAME")
+    packed = planned("conv2d", problem)
+    for unpadded in False, True:
+        given = packed.problem("conv", unpadded)
+        count, whole = pairing.bundle(given)
+        assert count == (bundled if pairing.SIZES["TILE"] > 1 and not unpadded else 1)
+        head, *lanes = unpacked(whole)
+        before, *same = unpacked(given)
+        assert lanes == same
+        assert head == before._replace(
+            groups=groups // count, src_channels=channels * count, dst_channels=outputs * count
+        )
+
+
 BANDS = [
     ("conv2d", "n3h9w8c16k4r3s3_same_nhwc"),
     ("conv2d", "n2h12w15c64k6r3s3_u2x2_g2_p3.2.1.0_nhwc"),  # groups of two lines

@@ -71,7 +71,7 @@ def test_both_orders_give_the_same_bits_at_every_level(op, problem, level):
 @pytest.mark.parametrize(
     ("op", "problem"), [row for row in rows(COVERING, CONVOLUTIONS) if "gemv" in accepting(*row)], ids=str
 )
-def test_gemv_computes_both_orders(op, problem, level):
+def test_gemv_computes_both_orders(op, problem, whole_level):
     for dtype in DTYPES:
         with forced(algorithm="gemv"):
             check(op, problem, dtype, "gemv")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checks import own_dtypes
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
@@ -50,14 +51,14 @@ def implicit(problem, *operands, **options):
 @pytest.mark.parametrize("problem", CASES)
 def test_small_integers_give_exact_results(problem, level):
     operands, expected = exact_case(OP, problem)
-    for dtype in OP.dtypes:
+    for dtype in own_dtypes(OP):
         got = implicit(problem, *(operand.astype(dtype_named(dtype)) for operand in operands), num_threads=3)
         assert_exact(got, expected, label=f"{problem} {dtype}")
 
 
 @pytest.mark.parametrize("problem", CASES)
 def test_random_numbers_lie_within_the_rounding_error(problem, level):
-    for dtype in OP.dtypes:
+    for dtype in own_dtypes(OP):
         operands, expected = rounded_case(OP, problem, dtype)
         assert_close(implicit(problem, *operands), expected, label=f"{problem} {dtype}")
 

@@ -51,12 +51,12 @@ def test_there_are_cases_of_all_ops_and_channels():
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
-def test_small_integers_give_exact_results(op, problem, level):
+def test_small_integers_give_exact_results(op, problem, whole_level):
     check_integers(grouped, op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
-def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
+def test_random_numbers_lie_within_the_rounding_error(op, problem, whole_level):
     check_random(grouped, op, problem)
 
 
@@ -66,7 +66,7 @@ def test_threads_do_not_change_a_bit(op, problem):
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
-def test_nothing_is_read_beyond_the_last_element(op, problem, level, at_the_edge):
+def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_the_edge):
     check_edge(grouped, op, problem, "float32", at_the_edge)
 
 

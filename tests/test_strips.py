@@ -34,6 +34,15 @@ CASES = [
     for base in PROBLEMS
     for layout in ("nhwc", "nchw")
 ]
+BUNDLED = [  # groups of few channels, several of which tiles multiply as one
+    Problem(n=2, h=14, w=14, c=64, k=64, r=3, s=3, groups=4, padding="SAME"),
+    Problem(n=2, h=15, w=13, c=24, k=48, r=3, s=3, groups=12, padding="SAME"),  # 2 inputs, 4 outputs; 6 groups as one
+    Problem(n=1, h=17, w=30, c=40, k=40, r=3, s=2, strides=(2, 2), groups=5, padding="SAME"),  # no two groups as one
+    Problem(n=2, h=16, w=18, c=96, k=32, r=3, s=3, strides=(2, 1), groups=8, padding="SAME"),  # 12 inputs, 4 outputs
+    Problem(n=2, h=12, w=14, c=21, k=35, r=2, s=3, dilations=(2, 1), groups=7, padding="SAME"),  # odd ones
+    Problem(n=2, h=10, w=13, c=64, k=64, r=1, s=1, groups=8),
+    Problem(n=1, h=12, w=14, c=32, k=32, r=5, s=5, groups=4, padding="SAME"),  # more taps than a pass
+]
 EDGES = [
     Problem(h=13, w=15, c=64, k=96, r=1, s=1),
     Problem(n=2, h=9, w=7, c=24, k=40, r=1, s=1),
@@ -62,6 +71,35 @@ def test_threads_do_not_change_a_bit(problem, level):
     one, *others = (conv(OP, problem, *operands, num_threads=threads).view(np.uint16) for threads in (1, 2, 3, 8))
     for other in others:
         np.testing.assert_array_equal(one, other)
+
+
+BUNDLES = [
+    pytest.param(op, Problem.parse(f"{str(base)[:-5]}_{layout}"), id=f"{op}-{base}-{layout}")
+    for op in DENSE
+    for base in BUNDLED
+    for layout in ("nhwc", "nchw")
+]
+
+
+@pytest.mark.parametrize(("op", "problem"), BUNDLES)
+def test_bundles_of_groups_are_exact(op, problem, level):
+    operands, expected = exact_case(op, problem)
+    for threads in 1, 3:
+        got = conv(op, problem, *(operand.astype(BFLOAT16) for operand in operands), num_threads=threads)
+        assert_exact(got, expected, label=f"{op} {problem} {threads}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize(("op", "problem"), BUNDLES)
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 1])
+def test_infinities_stay_in_their_group(op, problem, value, at):
+    operands = random_integers(op.shapes(problem), BFLOAT16, seed=11)
+    operands[at].flat[operands[at].size // 3] = value
+    with np.errstate(invalid="ignore"):
+        expected = op.expect(problem, *operands).value
+    got = conv(op, problem, *operands).astype(np.float64)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(expected))
+    assert np.isfinite(got).any()
 
 
 @given(

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from checks import own_dtypes
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import (
@@ -32,13 +33,13 @@ def check_exact(op, problem, dtype, **options):
 
 @pytest.mark.parametrize(("op", "problem"), [row for row in TABLE if row[0] in CONVOLUTIONS], ids=str)
 def test_small_integers_give_exact_results(op, problem, level):
-    for dtype in op.dtypes:
+    for dtype in own_dtypes(op):
         check_exact(op, problem, dtype)
 
 
 @pytest.mark.parametrize(("op", "problem"), TABLE, ids=str)
 def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
-    for dtype in op.dtypes:
+    for dtype in own_dtypes(op):
         operands, expected = rounded_case(op, problem, dtype)
         got = op(problem, *operands)
         assert got.dtype == dtype_named(dtype)
@@ -47,7 +48,7 @@ def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
 
 @pytest.mark.parametrize(("op", "problem"), rows(LARGER), ids=str)
 def test_problems_of_many_tiles_lie_within_the_rounding_error(op, problem, level):
-    for dtype, algorithm in product(op.dtypes, accepting(op, problem)):
+    for dtype, algorithm in product(own_dtypes(op), accepting(op, problem)):
         operands, expected = rounded_case(op, problem, dtype)
         with forced(algorithm=algorithm if op.kind != "pool" else None):
             assert_close(op(problem, *operands), expected, label=f"{op} {problem} {dtype} {algorithm}")
@@ -193,7 +194,9 @@ def convolutions(draw, kind):
 
 @pytest.mark.parametrize("op", CONVOLUTIONS, ids=str)
 def test_any_convolution_of_small_integers_is_exact(op, level):
-    @given(problem=convolutions(op.kind), dtype=st.sampled_from(op.dtypes), threads=sizes(4), seed=st.integers(0, 99))
+    @given(
+        problem=convolutions(op.kind), dtype=st.sampled_from(own_dtypes(op)), threads=sizes(4), seed=st.integers(0, 99)
+    )
     def check(problem, dtype, threads, seed):
         operands = random_integers(op.shapes(problem), dtype_named(dtype), seed)
         got = op(problem, *operands, num_threads=threads)

@@ -362,6 +362,24 @@ One tap: channels last 1.6 to 12, channels first 0.4 to 1.2. In float64 0.4 to 1
 strides 1.1.
 """
 
+MOST_TILED = 4
+"""Channels of a group, at most, for which `depthwise` is taken where tiles are multiplied: of planes, and not for gradients of filters. `conv` bundles groups then.
+
+Time of `depthwise` over that of `conv`, bfloat16, 8 images, 3x3 taps, 2 threads of a Granite Rapids (the gradients of input and filter; stride 2 at 14x14 of dy):
+
+========  ======  ==========  ==========
+channels  of dy   NHWC        NCHW
+========  ======  ==========  ==========
+2         56      1.14  1.04  0.93  1.0
+2         14, /2  1.71  1.22  1.33  1.1
+4         56      1.34  1.0   0.77  1.0
+4         14      1.29  1.15  0.92  1.0
+8         56      2.5   2.3   1.03  2.0
+8         14      1.71  1.59  1.30  1.62
+8         14, /2  1.83  1.18  1.37  1.0
+========  ======  ==========  ==========
+"""
+
 WHOLE_VECTOR = 8
 """Channels of float64 that fill a vector. For groups of so many `depthwise` is not taken, but for filters with strides; nor is `stem`, channels last.
 
@@ -481,6 +499,7 @@ def algorithms(
     out_channels: int,
     data_format: str,
     paired: bool = False,
+    tiled: bool = False,
     doubles: bool = False,
     halves: bool = False,
     sharing: Sharing = UNKNOWN,
@@ -490,13 +509,13 @@ def algorithms(
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
     belong to a group of a dense op, `out_channels` output channels to all groups together. `halves` says that numbers have 16
-    bits, `paired` that they are bfloat16, two of which are multiplied at once, `doubles` that they are float64, `by_slots`
+    bits, `paired` that they are bfloat16, two of which are multiplied at once, `tiled` tiles of them, `doubles` that they are float64, `by_slots`
     that what is summed, and not the result, lies side by side in the filter.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
         others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired, doubles)
-        others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, doubles, others)
+        others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, doubles, tiled, others)
         if result == "filter":
             return others
         return _few_pixels(sharing, by_slots, outputs if result == "input" else per_group, others)
@@ -578,6 +597,7 @@ def _exchanged(
     channels: tuple[int, int],
     data_format: str,
     doubles: bool,
+    tiled: bool,
     others: tuple[str, ...],
 ) -> tuple[str, ...]:
     """`others`, with `depthwise` in its place if it accepts groups of so many inputs and outputs."""
@@ -587,6 +607,8 @@ def _exchanged(
     strided = max(rows.stride, cols.stride) > 1
     short = data_format == "NCHW" and result != "filter" and cols.out < EXCHANGED_ROW
     taken = outputs in (EXCHANGES["NHWC"] if short else EXCHANGES[data_format])[result][strided]
+    if tiled:
+        taken = data_format == "NCHW" and result != "filter" and outputs <= MOST_TILED
     if doubles and outputs == WHOLE_VECTOR and not (result == "filter" and strided):
         taken = False
     if data_format == "NCHW" and rows.taps == cols.taps == 1:

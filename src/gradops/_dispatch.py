@@ -60,6 +60,9 @@ BFLOAT16, FLOAT64 = 1, 3
 PARTIAL = {"x86_64_v4_bf16": "x86_64_v4", "x86_64_v4_amx": "x86_64_v4"}
 """Levels that have builds of some kernels for some types only; all others are those of the level named here."""
 
+TILED = "x86_64_v4_amx"
+"""The level that multiplies tiles."""
+
 
 @cache
 def _load(stem: str, level: str) -> ModuleType:
@@ -93,6 +96,10 @@ class Accepted(Protocol):
         """The same where two bfloat16 are multiplied at once."""
 
     @property
+    def tiled(self) -> tuple[str, ...]:
+        """The same where tiles of them are."""
+
+    @property
     def doubles(self) -> tuple[str, ...]:
         """The same where float64 are multiplied."""
 
@@ -103,7 +110,7 @@ def algorithm(plan: Accepted, storage: int) -> str:
     if named in plan.algorithms:
         return named
     if storage == BFLOAT16 and selected() in PARTIAL:
-        return plan.paired[0]
+        return (plan.tiled if selected() == TILED else plan.paired)[0]
     return (plan.halves if storage <= BFLOAT16 else plan.doubles if storage == FLOAT64 else plan.algorithms)[0]
 
 

@@ -164,6 +164,7 @@ def plan(
         algorithms=algorithms(*asked, sharing=shared, by_slots=by_slots),
         halves=algorithms(*asked, halves=True, sharing=shared, by_slots=by_slots),
         paired=algorithms(*asked, halves=True, paired=True, sharing=shared, by_slots=by_slots),
+        tiled=algorithms(*asked, halves=True, paired=True, tiled=True, sharing=shared, by_slots=by_slots),
         doubles=algorithms(*asked, doubles=True, sharing=shared, by_slots=by_slots),
         filter_format=filter_format,
     )

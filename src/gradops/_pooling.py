@@ -59,6 +59,11 @@ class Plan:
         return self.algorithms
 
     @property
+    def tiled(self) -> tuple[str, ...]:
+        """The same."""
+        return self.algorithms
+
+    @property
     def doubles(self) -> tuple[str, ...]:
         """The same."""
         return self.algorithms

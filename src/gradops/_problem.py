@@ -111,6 +111,7 @@ class Plan:
     algorithms: tuple[str, ...]
     halves: tuple[str, ...]
     paired: tuple[str, ...]
+    tiled: tuple[str, ...]
     doubles: tuple[str, ...]
     filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)

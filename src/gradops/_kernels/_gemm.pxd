@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, load, multiply_add, narrow_block, resume_sums, store, store_narrowed, subnormals, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, infinities, load, multiply_add, narrow_block, resume_sums, store, store_narrowed, subnormals, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512 + TILE // 2 * 16                           # depth of one pass over packed panels; of tiles 640, so that 64 channels times 3x3 taps are one
@@ -65,6 +65,7 @@ cdef struct Operands:                                   # what all register tile
     const Taps *taps
     bint accumulate, ahead                              # ahead: each tile first fetches the c that it is going to write
     bint narrow                                         # of PAIR: c is bfloat16, which sums are rounded to; they do not accumulate
+    bint *finite                                        # of tiles: cleared if a sum is an infinity or NaN; NULL if no one asks
     const real *end                                     # of tiles: what a must not be read beyond; NULL if a lies in scratch
     int64_t one, two                                    # bytes from step to step of two streams; of TAPS, from line to line, and how many lines
 
@@ -75,7 +76,7 @@ ctypedef void (*tile_t)(int m, int nv, const Operands *p, const real *a, const r
 cdef inline Operands operands(int64_t depth, const Taps *taps, int64_t lda, int64_t ldb, int64_t ldc, bint accumulate) noexcept nogil:
     """Without streams."""
     cdef Operands p
-    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.end, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, 0, 0
+    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.finite, p.end, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, NULL, 0, 0
     return p
 
 
@@ -182,6 +183,13 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
 cdef inline void store_sums(int m, int nv, const Operands *p, const real *sums, real *c) noexcept nogil:
     """store_tile of sums [m][NR] in memory."""
     cdef int i, j, doubtful = 0
+    if p.finite != NULL:
+        for i in range(m):
+            for j in range(nv):
+                doubtful |= infinities(load(sums + i * NR + j * VL))
+        if doubtful:
+            p.finite[0] = False
+        doubtful = 0
     if p.narrow:
         for i in range(m):
             for j in range(nv):
@@ -222,7 +230,7 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
     cdef const Taps *taps = p.taps
     cdef const real *at = a
     cdef int64_t tap = 0, depth = p.depth, ldb = NR if fetch & TAPS else p.ldb, step
-    cdef bint high = m > TILE, wide = nv > 1, whole = m % TILE == 0 and not p.narrow, beyond = p.end != NULL and a + (2 if high else 1) * TILE * p.lda > p.end
+    cdef bint high = m > TILE, wide = nv > 1, whole = m % TILE == 0 and not p.narrow and p.finite == NULL, beyond = p.end != NULL and a + (2 if high else 1) * TILE * p.lda > p.end
     if whole and p.accumulate:
         resume_sums(high, wide, c, p.ldc)
     else:

@@ -68,6 +68,7 @@ cdef extern from "kernels.h" nogil:
     void store_some_pairs(real *dst, int64_t n, vec even, vec odd)
     void store_narrowed(char *dst, vec v)
     int subnormals(vec v)
+    int infinities(vec v)
     void store_even(const real *src, int64_t n, real *dst)
     void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst)
     void interleave(const real *even, const real *odd, int64_t n, real *dst)

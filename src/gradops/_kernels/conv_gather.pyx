@@ -60,6 +60,7 @@ cdef struct Gather:
     int64_t *blocks                                     # how many blocks lie before each lane pair
     int64_t group_panels                                # reals of the packed filter of one group
     Lane rest                                           # of planes that are used in place: the pixels that whole vectors leave
+    bint bundled                                        # whether groups are bundles, whose sums tell if they are not finite
     bint *finite                                        # cleared if the filter holds an infinity or NaN
     real *filter_panels
 
@@ -384,7 +385,7 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int6
     cdef char *dst = dst_pixel(w, p, b, &at)
     cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p), fetches
     cdef tile_t tile
-    product.one, product.two = read.step, 0
+    product.one, product.two, product.finite = read.step, 0, told(w)
     for j in range(divide_up(b.count, NR)):
         for t in range(tiles):
             i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
@@ -420,7 +421,7 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
         read = none
         if t * panels * LINE < b.count * <int64_t> sizeof(real):
             read = stream(<const char *> (src + b.count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        multiply(True, end - i, b.count, kc, filter + i * LD, LD, NULL, src, g.src_c, NR, c + i * ldc, ldc, k > 0, False, read, none)
+        multiply(True, end - i, b.count, kc, filter + i * LD, LD, NULL, NULL, src, g.src_c, NR, c + i * ldc, ldc, k > 0, False, read, none)
 
 
 cdef int64_t pass_slots(const Patches *p) noexcept nogil:
@@ -463,19 +464,24 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         if whole and write.step > burst:                # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, most * dst_row, True)
         if spills and b.first + end + spilled_pixels(w) <= b.end:
-            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, src.end, panels(filter, distance, 0, begun), NR, distance, at_result(PAIR > 1, dst, i * ld + begun), ld, False, PAIR > 1, read, write)
-            multiply(fetches, end - i, begun, steps, a, src.ld, src.end, filter, NR, distance, at_result(PAIR > 1, dst, i * ld), ld, False, PAIR > 1, read, write)
+            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, src.end, told(w), panels(filter, distance, 0, begun), NR, distance, at_result(PAIR > 1, dst, i * ld + begun), ld, False, PAIR > 1, read, write)
+            multiply(fetches, end - i, begun, steps, a, src.ld, src.end, told(w), filter, NR, distance, at_result(PAIR > 1, dst, i * ld), ld, False, PAIR > 1, read, write)
             continue
         if whole:
-            multiply(fetches, end - i, whole, steps, a, src.ld, src.end, panels(filter, distance, slot, b.channel), NR, distance, at_result(PAIR > 1, dst, i * ld), ld, k > 0, PAIR > 1, read, write)
+            multiply(fetches, end - i, whole, steps, a, src.ld, src.end, told(w), panels(filter, distance, slot, b.channel), NR, distance, at_result(PAIR > 1, dst, i * ld), ld, k > 0, PAIR > 1, read, write)
         if whole < b.channels:
             rest.channel, rest.channels = b.channel + whole, b.channels - whole
             rest.c = b.c + (0 if kc == depth else i * ldc)
-            multiply(fetches, end - i, rest.channels, steps, a, src.ld, src.end, panels(filter, distance, slot, rest.channel), NR, distance, rest.c, ldc, k > 0, False, read, write)
+            multiply(fetches, end - i, rest.channels, steps, a, src.ld, src.end, told(w), panels(filter, distance, slot, rest.channel), NR, distance, rest.c, ldc, k > 0, False, read, write)
             if spills:
                 at[0] = pixel(p, b.first + i)           # those before were not stored one by one
             if last:
                 store_pixels(w, p, &rest, at, end - i)
+
+
+cdef bint *told(const Gather *w) noexcept nogil:
+    """Who is told of sums that are not finite."""
+    return w.finite if w.bundled else NULL
 
 
 cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
@@ -526,10 +532,10 @@ cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, cons
             write = sweep(<const char *> at_result(PAIR > 1, dst, b.count * row), b.count * row * item_size(w.storage), tiles, slots(p))
             if src.in_place:
                 read = sweep(<const char *> (src.at + b.count * src.ld), b.count * src.ld * sizeof(real), tiles, slots(p))
-        multiply(True, whole, b.channels, depth, src.at, src.ld, src.end, filter, NR, 0, dst, row, False, PAIR > 1, read, write)
+        multiply(True, whole, b.channels, depth, src.at, src.ld, src.end, told(w), filter, NR, 0, dst, row, False, PAIR > 1, read, write)
     if whole < b.count:
         at = pixel(p, b.first + whole)
-        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, src.end, filter, NR, 0, b.c, w.channels + PAD, False, False, read, write)
+        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, src.end, told(w), filter, NR, 0, b.c, w.channels + PAD, False, False, read, write)
         store_pixels(w, p, b, &at, b.count - whole)
 
 
@@ -548,10 +554,10 @@ cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const r
     gemm_tile(False, False, READ_WRITE, m, nv, p, a, b, c, one, two)
 
 
-cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *end, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow, Stream read, Stream write) noexcept nogil:
+cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *end, bint *finite, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow, Stream read, Stream write) noexcept nogil:
     """c (+)= a b, fetching what is needed next or not."""
     cdef Operands p = operands(depth, NULL, lda, ldb, ldc, accumulate)
-    p.narrow, p.end = narrow, end
+    p.narrow, p.end, p.finite = narrow, end, finite
     p.ahead = fetches and (accumulate or write.step == 0)
     gemm_block(fetching_tile, packed_tile, False, False, m, n, &p, a, b, panel, c, read, write)
 
@@ -648,17 +654,21 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     return 0
 
 
+include "conv_gather_bundle.pxi"
+
+
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes dst. MIXED if the filter is not finite: its products with the zeros of the padding are NaN."""
     cdef Gather w
     cdef bint finite = True
+    cdef int64_t groups = bundled(<const Problem *> problem)
     w.g = <const Problem *> problem
     w.storage = storage
     w.src = <const char *> inputs[0]
     w.filter = <const char *> inputs[1]
     w.dst = <char *> out
-    w.finite = &finite
-    return outcome(drive(&w, num_threads), &finite)
+    w.bundled, w.finite = False, &finite
+    return outcome(drive_bundles(&w, groups, num_threads) if groups > 1 else drive(&w, num_threads), &finite)
 
 
 entry = exported(compute)

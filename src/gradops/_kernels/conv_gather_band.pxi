@@ -157,7 +157,7 @@ cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const B
     cdef bint kept = keeps_band(w, p)
     cdef Plan *plan = b.plans
     cdef Ahead ahead
-    if not kept and not has_band(p):
+    if not kept and (TILE > 1 or not has_band(p)):
         return False
     if b.group == b.first_group or slots(p) > KC:
         place_band(p, b.first, b.count, 0 if kept else k * KC, slots(p) if kept else kc, PAIR, &plan.band)
@@ -269,10 +269,10 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
     for n in range(plan.tiles * panels_all):
         tile, j = &plan.tile[n % plan.tiles if TILE > 1 else n // panels_all], n // plan.tiles if TILE > 1 else n % panels_all
         if j < inner:
-            tap_product(plan.window, tile, smaller(NR, whole - j * NR), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + j * NR), at_result(True, <real *> dst_pixel(w, p, b, &tile.at), j * NR), g.dst_x * p.col.out_step, k > 0, PAIR > 1)
+            tap_product(plan.window, told(w), tile, smaller(NR, whole - j * NR), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + j * NR), at_result(True, <real *> dst_pixel(w, p, b, &tile.at), j * NR), g.dst_x * p.col.out_step, k > 0, PAIR > 1)
             continue
         channel = (j - inner) * NR
-        tap_product(plan.window, tile, smaller(NR, rest.channels - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, rest.channel + channel), b.c + tile.c + channel, ldc, k > 0, False)
+        tap_product(plan.window, told(w), tile, smaller(NR, rest.channels - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, rest.channel + channel), b.c + tile.c + channel, ldc, k > 0, False)
         if j == panels_all - 1 and (k + 1) * KC >= slots(p) and g.dst_c == 1:
             rest.c, at = b.c + tile.c, tile.at
             store_pixels(w, p, &rest, &at, tile.count)
@@ -281,12 +281,12 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
         store_pixels(w, p, b, &at, b.count)
 
 
-cdef void tap_product(int window, const Tile *tile, int64_t n, Ahead *ahead, const real *band, int64_t lda, const real *filter, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:
+cdef void tap_product(int window, bint *finite, const Tile *tile, int64_t n, Ahead *ahead, const real *band, int64_t lda, const real *filter, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:
     """c (+)= band filter for a register tile of pixels and a panel of channels."""
     cdef Operands p = operands(0, &tile.taps, lda, NR, ldc, accumulate)
     cdef Lines *lines = &ahead.src if ahead.src.left else &ahead.dst
     cdef const char *one
-    p.narrow, p.one, p.two = narrow, lines.step, ahead.burst if lines.left else 0
+    p.narrow, p.finite, p.one, p.two = narrow, finite, lines.step, ahead.burst if lines.left else 0
     one = take_lines(lines, tile.taps.count * ahead.burst)
     if TILE == 1 and window and n <= VL:
         window_tile(window, <int> tile.count, &p, band + tile.a, filter, c, one)

@@ -12,11 +12,13 @@ filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of
 """
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
+from _bundle cimport bundle_groups, bundled_groups, problem_size
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, rows_stream, stream, gemm_block, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
+from _scratch cimport allocate_bytes, release
 from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, clear, end_tiles, item_size, widen_block, pair_lines, pair_rows
 
 cdef enum:
@@ -57,6 +59,7 @@ cdef struct Reduce:
     bint turned                                         # whether blocks are [k][slot]
     int64_t ldc                                         # distance of their rows
     Strips strips                                       # of tiles
+    int64_t bundled                                     # groups that are one of the problem
     bint wide                                           # whether they have twice as many channels, whose sums lie where dy would be packed
 
 
@@ -401,14 +404,33 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, SCRATCH)
 
 
+cdef int drive_bundles(Reduce *w, int threads) noexcept nogil:
+    """drive with several groups as one, if they fall into strips."""
+    cdef const Problem *given = w.g
+    cdef void *memory = allocate_bytes(problem_size(given))
+    cdef int failed
+    if memory == NULL:
+        return 1
+    w.bundled = bundled_groups(given)
+    bundle_groups(given, w.bundled, <Problem *> memory)
+    w.g = <const Problem *> memory
+    w.strips = strips_of(w)
+    if not w.strips.used:
+        w.g, w.bundled = given, 1
+    failed = drive(w, threads)
+    release(memory)
+    return failed
+
+
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
     """Computes dw. MIXED if it is not finite: infinities of dy may have met the zeros of the padding of x."""
     cdef Reduce w
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
     w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.bundled = 1
     aim_total(&w.dw, storage, out, &finite)
-    return outcome(drive(&w, num_threads), &finite)
+    return outcome(drive(&w, num_threads) if bundled_groups(w.g) == 1 else drive_bundles(&w, num_threads), &finite)
 
 
 entry = exported(compute)

@@ -3,7 +3,7 @@
 Of a channel, pixels of bfloat16 lie side by side, row by row, with zeros between that both neighbouring rows share as borders; so do pairs of pixels of
 dy. A tap multiplies all pixels of a strip by those of dy that are as far behind them as it reaches. Lines that tiles load must not be cut, which takes
 them four times as long: so it is dy that is shifted, by pairs, and for odd distances there is another copy of it, whose pairs begin one pixel earlier.
-With strides, pixels of each remainder (*phase*) are rows of their own.
+With strides, pixels of each remainder (*phase*) are rows of their own. Groups of few channels are bundled, and sums of two groups left out.
 """
 from libc.stdint cimport int64_t
 from _gemm cimport Operands, operands
@@ -111,7 +111,7 @@ cdef void plan_strips(Reduce *w, int threads) noexcept nogil:
     """Chooses the spans, by the problem alone, and smaller blocks for more threads."""
     cdef Strips *s = &w.strips
     cdef int64_t strips = w.g.images * s.parts, bytes_of_sums, spans
-    w.dw.size = w.slots * w.g.groups * w.g.dst_channels
+    w.dw.size = w.slots // w.bundled * w.g.groups * w.g.dst_channels
     bytes_of_sums = w.dw.size * <int64_t> sizeof(real)
     w.dw.spans = larger(smaller(smaller(STRIP_BLOCKS // strip_blocks(w), 1 if bytes_of_sums > LARGE else 2 if bytes_of_sums > FEW_SUMS else MOST_SPANS), strips // 2), 1)
     spans = first_wave(&w.dw, threads).count
@@ -228,7 +228,7 @@ cdef void reduce_strips(const void *work, int64_t index, void *slab) noexcept no
     cdef int64_t input = index % s.input_blocks * s.inputs, output = index // s.input_blocks % s.output_blocks * s.outputs
     cdef int64_t channels = smaller(s.inputs, g.src_channels - input), outputs = smaller(s.outputs, g.dst_channels - output)
     cdef int64_t group = index // s.input_blocks // s.output_blocks % g.groups, span = w.dw.wave.first + index // strip_blocks(w), size = item_size(w.storage)
-    cdef int64_t first = part(g.images * s.parts, span, w.dw.spans), end = part(g.images * s.parts, span + 1, w.dw.spans), strip, n, u, rows, panel, tap
+    cdef int64_t first = part(g.images * s.parts, span, w.dw.spans), end = part(g.images * s.parts, span + 1, w.dw.spans), strip, n, u, rows, panel, tap, i
     cdef Patches p = patches(g, row_lanes(g), col_lanes(g), w.x, w.storage, group)
     cdef const char *rows_of_dy
     p.src += input * g.src_c * size
@@ -243,5 +243,7 @@ cdef void reduce_strips(const void *work, int64_t index, void *slab) noexcept no
         multiply_strip(w, &p, channels, outputs, x, even, odd, c, strip > first)
     end_tiles()
     for tap in range(g.filter_rows * g.filter_cols):
-        store_block(&w.dw, span, c + tap * s.inputs * (s.outputs + PAD), s.outputs + PAD, channels, outputs,
-                    (tap * g.src_channels + input) * g.filter_src + group * g.filter_group + output * g.filter_dst, g.filter_src, g.filter_dst)
+        for i in range(w.bundled):
+            store_block(&w.dw, span, c + (tap * s.inputs + i * (channels // w.bundled)) * (s.outputs + PAD) + i * (outputs // w.bundled), s.outputs + PAD, channels // w.bundled,
+                        outputs // w.bundled, (tap * (g.src_channels // w.bundled) + input) * g.filter_src + (group * w.bundled + i) * g.filter_group + output * g.filter_dst,
+                        g.filter_src, g.filter_dst)

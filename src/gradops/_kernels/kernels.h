@@ -683,9 +683,11 @@ static inline void store_narrowed(char *dst, vec v) {
     _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)v));
 }
 static inline int subnormals(vec v) { return _mm512_fpclass_ps_mask((__m512)v, SUBNORMAL); }
+static inline int infinities(vec v) { return _mm512_fpclass_ps_mask((__m512)v, 0x99); }     /* of either sign, or NaN of either kind */
 #else
 static inline void store_narrowed(char *dst, vec v) { (void)dst, (void)v; }
 static inline int subnormals(vec v) { return (void)v, 0; }
+static inline int infinities(vec v) { return (void)v, 0; }
 #endif
 
 /* Two vectors. */

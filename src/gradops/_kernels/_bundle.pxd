@@ -1,0 +1,30 @@
+# cython: language_level=3
+"""Groups of few channels as fewer groups, bundles, of more: tiles multiply 2 TILE channels, and have as many sums, whether a group fills them or not."""
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+from _problem cimport Lane, Problem, larger
+from _storage cimport TILE
+
+cdef enum:
+    MOST_BUNDLED = 32                                   # channels of src or dst of a bundle, at most
+
+
+cdef inline int64_t bundled_groups(const Problem *g) noexcept nogil:
+    """How many groups a bundle has, at most; 1 if there are none, as where infinities may meet no zeros between groups."""
+    cdef int64_t count = MOST_BUNDLED // larger(larger(g.src_channels, g.dst_channels), 1)
+    if TILE == 1 or g.unpadded or g.groups == 1 or count < 2:
+        return 1
+    while g.groups % count:
+        count -= 1
+    return count
+
+
+cdef inline size_t problem_size(const Problem *g) noexcept nogil:
+    """Bytes of a problem and its lanes."""
+    return sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane)
+
+
+cdef inline void bundle_groups(const Problem *g, int64_t count, Problem *whole) noexcept nogil:
+    """The same problem with so many groups as one; its filter is still the one of groups."""
+    memcpy(whole, g, problem_size(g))
+    whole.groups, whole.src_channels, whole.dst_channels = g.groups // count, g.src_channels * count, g.dst_channels * count

@@ -125,6 +125,8 @@ ROWS = (
     ("resnet", "float32"),
     ("resnet", "float64"),
     ("mobilenet_v2", "bfloat16"),
+    ("convnext", "bfloat16"),
+    ("resnet", "bfloat16"),
 )
 
 

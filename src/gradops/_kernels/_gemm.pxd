@@ -181,7 +181,7 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
 
 
 cdef inline void store_sums(int m, int nv, const Operands *p, const real *sums, real *c) noexcept nogil:
-    """store_tile of sums [m][NR] in memory."""
+    """store_tile of sums [m][NR] in memory, which c has been added to."""
     cdef int i, j, doubtful = 0
     if p.finite != NULL:
         for i in range(m):
@@ -200,14 +200,15 @@ cdef inline void store_sums(int m, int nv, const Operands *p, const real *sums, 
         for i in range(m):
             for j in range(nv):
                 store_narrowed(<char *> at_result(True, c, i * p.ldc + j * VL), load(sums + i * NR + j * VL))
-    elif p.accumulate:
-        for i in range(m):
-            for j in range(nv):
-                store(c + i * p.ldc + j * VL, load(c + i * p.ldc + j * VL) + load(sums + i * NR + j * VL))
     else:
-        for i in range(m):
-            for j in range(nv):
-                store(c + i * p.ldc + j * VL, load(sums + i * NR + j * VL))
+        copy_sums(m, nv, sums, NR, c, p.ldc)
+
+
+cdef inline void copy_sums(int m, int nv, const real *src, int64_t src_ld, real *dst, int64_t dst_ld) noexcept nogil:
+    cdef int i, j
+    for i in range(m):
+        for j in range(nv):
+            store(dst + i * dst_ld + j * VL, load(src + i * src_ld + j * VL))
 
 
 cdef inline void fetch_steps(Fetch fetch, const Operands *p, const char *one, const char *two) noexcept nogil:
@@ -231,8 +232,11 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
     cdef const real *at = a
     cdef int64_t tap = 0, depth = p.depth, ldb = NR if fetch & TAPS else p.ldb, step
     cdef bint high = m > TILE, wide = nv > 1, whole = m % TILE == 0 and not p.narrow and p.finite == NULL, beyond = p.end != NULL and a + (2 if high else 1) * TILE * p.lda > p.end
-    if whole and p.accumulate:
+    if p.accumulate and whole:
         resume_sums(high, wide, c, p.ldc)
+    elif p.accumulate:                                  # as well, for the same bits
+        copy_sums(m, nv, c, p.ldc, sums.at, NR)
+        resume_sums(high, wide, sums.at, NR)
     else:
         zero_sums()
     while True:

@@ -307,7 +307,7 @@ cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const B
         gather_in_turns(w, p, pair, b, &at)
     elif w.channel_rows:
         sum_channels(w, p, pair, b)
-        if not planes_in_place(w, p):
+        if TILE == 1 and not planes_in_place(w, p):
             store_pixels(w, p, b, &at, b.count)
     elif w.shared:
         multiply_phases(w, p, b)
@@ -377,24 +377,30 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
 
 cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
     """c[channel][pixel] (+)= filter patch of packed operands. Fetches the next pixels of planes, and what is going to be written: one tap, 64 to 256
-    channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4)."""
-    cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), done = 0, j, t, i, end, r
+    channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4). Sums of tiles are stored while they are in a first cache."""
+    cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), j, t, i, end, r
     cdef Operands product = operands(divide_up(kc, PAIR), NULL, LD, LDP, LDP, k > 0)
     cdef Stream read = next_pixels(w, p, b, k * KC, kc)
     cdef Pixel at = pixel(p, b.first)
     cdef char *dst = dst_pixel(w, p, b, &at)
     cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p), fetches
+    cdef int64_t panels = divide_up(b.count, NR), n
+    cdef Block rest = b[0]
     cdef tile_t tile
     product.one, product.two, product.finite = read.step, 0, told(w)
-    for j in range(divide_up(b.count, NR)):
-        for t in range(tiles):
-            i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
-            for r in range(i, end if last else i):
-                fetch_lines(dst + r * row + j * NR * size, NR * size, True)
-            fetches = done < fetching_tiles(&read)
-            tile = fetching_tile if fetches else packed_tile
-            tile(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, b.c + i * LDP + j * NR, begin_of(&read, done) if fetches else <const char *> b.c, <const char *> b.c)
-            done += 1
+    for n in range(tiles * panels):
+        j, t = n % panels if TILE > 1 else n // tiles, n // panels if TILE > 1 else n % tiles
+        i, end = tile_begin(b.channels, t, tiles), tile_begin(b.channels, t + 1, tiles)
+        for r in range(i, end if last else i):
+            fetch_lines(dst + r * row + j * NR * size, NR * size, True)
+        for r in range(part(kc, n, tiles * panels), part(kc, n + 1, tiles * panels) if TILE > 1 and read.step else 0):
+            fetch_lines(read.at + r * read.step, read.tiles * LINE, False)
+        fetches = TILE == 1 and n < fetching_tiles(&read)
+        tile = fetching_tile if fetches else packed_tile
+        tile(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, b.c + i * LDP + j * NR, begin_of(&read, n) if fetches else <const char *> b.c, <const char *> b.c)
+        if TILE > 1 and j == panels - 1 and (k + 1) * KC >= slots(p) and not w.in_turns:
+            rest.channel, rest.channels, rest.c, at = b.channel + i, end - i, b.c + i * LDP, pixel(p, b.first)
+            store_pixels(w, p, &rest, &at, b.count)
 
 
 cdef Stream next_pixels(const Gather *w, const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:

@@ -514,7 +514,7 @@ def algorithms(
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
-        others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired, doubles)
+        others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired, tiled, doubles)
         others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, doubles, tiled, others)
         if result == "filter":
             return others
@@ -539,6 +539,7 @@ def _dense(
     outputs: int,
     data_format: str,
     paired: bool,
+    tiled: bool,
     doubles: bool,
 ) -> tuple[str, ...]:
     """The algorithms for several channels a group."""
@@ -558,7 +559,8 @@ def _dense(
         few = not (rows.taps == cols.taps == 1 or patches or fills)
     if not accepts:
         return others
-    return ("stem", *others) if few else (*others, "stem")
+    bundled = tiled and groups > 1
+    return ("stem", *others) if few and not bundled else (*others, "stem")
 
 
 def _narrow(result: str, per_group: int, outputs: int, data_format: str, doubles: bool) -> bool:

@@ -17,6 +17,7 @@ _gemm.pxd           the register tile and the loops around it
 _patches.pxd        packs patches (the virtual im2col matrix) into panels, pixel-major or slot-major
 _band.pxd           packs rows that the taps of some pixels read, once for all taps
 _window.pxd         tiles that read once what a row of taps shares
+_bundle.pxd         several groups of few channels as one
 _lines.pxd          cache lines of what is needed next
 winograd_gather.pyx, winograd_reduce.pyx, _winograd.pxd    3x3 taps in fewer products
 gemv_gather.pyx     few pixels

@@ -19,7 +19,7 @@ from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, TILE, VL, begin_tiles, clear, end_tiles, item_size, fetch_lines, narrow_block, narrow_in_turns, pair_columns, pair_rows
 
 cdef enum:
-    PIXELS = 128                                        # that are packed at a time; in pixel rows rounded down to register tiles
+    PIXELS = 128 + TILE // 2 * 16                       # that are packed at a time, of tiles 256; in pixel rows rounded down to register tiles
     SPAN = 8                                            # times as many pixels a block has at most
     CHANNELS = 1024                                     # of a block, at most; in pixel rows twice that where their packed filter stays small
     FILTER = KC * CHANNELS                              # reals of a packed filter that is small: 2 MiB of float32
@@ -189,7 +189,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.rest.out_start = w.rest.src_start = whole_plane(w)
     w.threads = threads
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
-    w.channels = CHANNELS // 2 if w.in_turns else CHANNELS if w.channel_rows or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
+    w.channels = CHANNELS // 2 if w.in_turns else CHANNELS if w.channel_rows or TILE > 1 or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
     w.groups = 1 if w.g.dst_c != 1 and w.channel_rows else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
     plan_blocks(w)

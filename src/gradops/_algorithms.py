@@ -468,8 +468,14 @@ stride  pixels    1 input               3 inputs              16 inputs
 
 3 to 64 channels, 7x7 taps with stride 2, 224x224 pixels 0.6; 5x5 taps, 1 to 32 0.9.
 
-Where tiles are multiplied, gradients of inputs of 3 and 4 channels whose patches lie side by side, channels last, take `conv` 0.4 to 0.6 of the time of `stem`
-(4x4 and 2x2 taps; 16x16 1.0), other ones 0.7 to 1.5 (bfloat16, 2 threads of a Granite Rapids).
+Where tiles are multiplied, gradients of inputs of few channels take `conv`, channels last, 0.4 to 0.6 of the time of `stem` if patches lie side by side (4x4 and
+2x2 taps; 16x16 1.0), and else 0.4 to 0.9 for TILED_OUTPUTS, 1.2 to 3 for fewer and for more (bfloat16, 2 threads of a Granite Rapids).
+"""
+
+TILED_OUTPUTS = {False: range(32, 193), True: range(64, 193)}
+"""Of layers without and with strides, whose input's gradient tiles compute if it has at least two channels. Time of `stem` over that of `conv` for 32 to 4
+channels, 3x3 taps, 1.55, 48 to 3 1.4, 64 and 128 to 3 2.0 (224x224 pixels 1.2), 64 to 1 0.65; with strides 32 and 48 to 3 0.75 to 0.85, 64 and 96 to 3 to 6
+1.1 to 1.9, 256 to 3 0.3.
 """
 
 LEAST_STEM_MULTIPLIER = 4
@@ -562,9 +568,19 @@ def _dense(
         few = not (rows.taps == cols.taps == 1 or patches or fills)
     if not accepts:
         return others
-    alone = data_format == "NHWC" and side_by_side(rows) and side_by_side(cols)
-    taken = few and not (tiled and (groups > 1 or (alone and result == "input")))
-    return ("stem", *others) if taken else (*others, "stem")
+    if tiled and (
+        groups > 1 or (result == "input" and data_format == "NHWC" and _fills_tiles(rows, cols, per_group, outputs))
+    ):
+        few = False
+    return ("stem", *others) if few else (*others, "stem")
+
+
+def _fills_tiles(rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
+    """Whether tiles sum so many outputs, for few channels of an input, sooner than vectors of pixels do."""
+    if side_by_side(rows) and side_by_side(cols):
+        return True
+    strided = max(rows.stride, cols.stride) > 1
+    return per_group > 1 and outputs in TILED_OUTPUTS[strided]
 
 
 def _narrow(result: str, per_group: int, outputs: int, data_format: str, doubles: bool) -> bool:

@@ -42,11 +42,12 @@ cdef bint keeps_band(const Gather *w, const Patches *p) noexcept nogil:
     """Whether a band of pairs is copied for all passes at once, however many channels it has: if it fits, wherever it begins, and as much again as one row.
 
     Time without over that with it, channels first, 3x3 taps, 2 threads of a Zen 4: 64 channels 1.1, 96 of 14x14 pixels 1.2, 128 of 28x28 1.1, 256 of 14x14
-    1.1 to 1.2, 512 of 7x7 1.0 to 1.3; channels last, 256 1.03, others 1.0.
+    1.1 to 1.2, 512 of 7x7 1.0 to 1.3; channels last, 256 1.03, others 1.0. Of several lane pairs for tiles with few sums alone: gradients of first layers with
+    strides 1.45 to 1.95, of 256 channels 0.8 to 0.9 (Granite Rapids).
     """
     cdef const Problem *g = w.g
     cdef int64_t rows = (PIXELS - 2) // p.col.count + 2, images = (rows - 2) // p.row.count + 2
-    if PAIR == 1 or (g.src_x != 1 and g.src_c != 1) or g.row_lanes * g.col_lanes > 1 or p.col.src_unit > 1 or g.src_channels % PAIR:
+    if PAIR == 1 or (g.src_x != 1 and g.src_c != 1) or (g.row_lanes * g.col_lanes > 1 and (TILE == 1 or g.dst_c != 1 or g.dst_channels > VL)) or p.col.src_unit > 1 or g.src_channels % PAIR:
         return False
     if not fills_tiles(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
         return False

@@ -17,6 +17,7 @@ cdef enum:
     RUN = 256                                           # pixels of a strip, about: those of a tile of channels, and of a panel of dy, stay in a first cache,
     LEAST_RUN = 96                                      # and at least: of fewer, sums take longer to read and write than to add
     MOST_PHASES = 4
+    MOST_TAPS = 128                                     # of a filter: of more, sums of a block need more memory than a thread may have
     LEAST_INPUTS = 16                                   # channels of x: fewer fill no tile
     MOST_COLUMNS = 128                                  # channels of x and of dy that a block has, at most
     MOST_SUMS = 160 * 1024                              # sums of a block, at most, unless TILE channels of x have more
@@ -55,7 +56,7 @@ cdef Strips strips_of(const Reduce *w) noexcept nogil:
     if TILE == 1 or g.unpadded or not whole(g) or taps == 1 or g.src_channels < LEAST_INPUTS or not (g.src_c == 1 or has_pairs(&p)):
         return s
     phases = p.row.z_step * p.col.z_step
-    if phases > MOST_PHASES or p.col.count + reach(p.col) > MOST_LENGTH or reach(p.row) > RUN or taps > RUN:
+    if phases > MOST_PHASES or p.col.count + reach(p.col) > MOST_LENGTH or reach(p.row) > RUN or taps > MOST_TAPS:
         return s
     s.pitch = s.margin = 0
     for phase in range(p.col.z_step):

@@ -6,7 +6,7 @@ count steps of src: pixel t reads tap i at z_step t + tap_step i. Where bfloat16
 pixels, what two neighbouring pixels read of a channel.
 """
 from libc.stdint cimport int64_t
-from _gemm cimport KC, MOST_KC, Taps
+from _gemm cimport KC, Taps
 from _lines cimport Lines, lines_of, no_lines
 from _patches cimport BY_PIXEL, Line, Patches, Pixel, line_of, pack_line, pack_run, pixel, src_index
 from _problem cimport Problem, Lane, divide_up, larger, smaller
@@ -16,7 +16,7 @@ cdef enum:
     LEAST_CHANNELS = 4                                  # with fewer, taps that lie side by side are copied together sooner
     MOST_CHANNELS = KC // 3                             # with more, few taps of a pass read the same
     LEAST_COLUMNS = 6                                   # with fewer, tiles that end with a row are too short: 0.6 of 3 columns, 0.9 of 5, 1.04 of 6
-    MOST_TAPS = MOST_KC // LEAST_CHANNELS + 2           # of a pass
+    MOST_TAPS = KC // LEAST_CHANNELS + 2                # of a pass
 
 
 cdef struct Band:

@@ -9,7 +9,6 @@ from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sum
 
 cdef enum:
     KC = 512 + TILE // 2 * 16                           # depth of one pass over packed panels; of tiles 640, so that 64 channels times 3x3 taps are one
-    MOST_KC = 640
     LD = KC + 16                                        # distance of packed rows; not a power of two, so rows spread over the cache sets
     SOON = 12                                           # steps that a tile fetches its own rows ahead
 

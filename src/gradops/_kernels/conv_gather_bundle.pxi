@@ -44,25 +44,21 @@ cdef void bundle(const Problem *g, int64_t groups, Problem *whole) noexcept nogi
 
 
 cdef void fill_bundle(const void *work, int64_t index, void *_) noexcept nogil:
-    """Writes the filter of one bundle."""
+    """Writes the filter of one bundle, group by group: rows of what lies side by side in the filter, src channels or, if those do not, dst channels."""
     cdef const Bundles *w = <const Bundles *> work
     cdef const Problem *g = w.g
     cdef const Problem *to = w.whole
-    cdef int64_t rows = g.dst_channels if g.filter_src == 1 else g.src_channels, columns = g.src_channels if g.filter_src == 1 else g.dst_channels
-    cdef int64_t row = g.filter_dst if g.filter_src == 1 else g.filter_src, column = 1 if g.filter_src == 1 else g.filter_dst, to_row = to.filter_dst if g.filter_src == 1 else to.filter_src
-    cdef int64_t part, y, x, i, j, dst, src
+    cdef bint by_src = g.filter_src == 1
+    cdef int64_t rows = g.dst_channels if by_src else g.src_channels, columns = g.src_channels if by_src else g.dst_channels
+    cdef int64_t row = g.filter_dst if by_src else g.filter_src, to_row = to.filter_dst if by_src else to.filter_src, part, y, x, i, src, dst
     memset(w.dense + index * to.filter_group * w.size, 0, to.filter_group * w.size)
     for part in range(w.groups):
         for y in range(g.filter_rows):
             for x in range(g.filter_cols):
+                src = (index * w.groups + part) * g.filter_group + y * g.filter_y + x * g.filter_x
+                dst = index * to.filter_group + y * to.filter_y + x * to.filter_x + part * (rows * to_row + columns)
                 for i in range(rows):
-                    src = (index * w.groups + part) * g.filter_group + y * g.filter_y + x * g.filter_x + i * row
-                    dst = index * to.filter_group + y * to.filter_y + x * to.filter_x + (part * rows + i) * to_row + part * columns
-                    if column == 1:
-                        memcpy(w.dense + dst * w.size, w.filter + src * w.size, columns * w.size)
-                    else:
-                        for j in range(columns):
-                            memcpy(w.dense + (dst + j) * w.size, w.filter + (src + j * column) * w.size, w.size)
+                    memcpy(w.dense + (dst + i * to_row) * w.size, w.filter + (src + i * row) * w.size, columns * w.size)
 
 
 cdef int drive_bundles(Gather *w, int64_t groups, int threads) noexcept nogil:

@@ -81,7 +81,6 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t spans
     w.slots, w.panels = g.filter_rows * g.filter_cols * g.src_channels, divide_up(g.dst_channels, NR)
-    w.strips = strips_of(w)
     if w.strips.used:
         plan_strips(w, threads)
         return
@@ -407,6 +406,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
 cdef int drive_bundles(Reduce *w, int threads) noexcept nogil:
     """drive with several groups as one, if they fall into strips."""
     cdef const Problem *given = w.g
+    cdef Strips alone = w.strips
     cdef void *memory = allocate_bytes(problem_size(given))
     cdef int failed
     if memory == NULL:
@@ -416,7 +416,7 @@ cdef int drive_bundles(Reduce *w, int threads) noexcept nogil:
     w.g = <const Problem *> memory
     w.strips = strips_of(w)
     if not w.strips.used:
-        w.g, w.bundled = given, 1
+        w.g, w.bundled, w.strips = given, 1, alone
     failed = drive(w, threads)
     release(memory)
     return failed
@@ -428,9 +428,9 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
     w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
-    w.bundled = 1
+    w.bundled, w.strips = 1, strips_of(&w)
     aim_total(&w.dw, storage, out, &finite)
-    return outcome(drive(&w, num_threads) if bundled_groups(w.g) == 1 else drive_bundles(&w, num_threads), &finite)
+    return outcome(drive_bundles(&w, num_threads) if bundled_groups(w.g) > 1 else drive(&w, num_threads), &finite)
 
 
 entry = exported(compute)

@@ -31,6 +31,12 @@ cdef struct Border:                                     # of a phase's rows: of 
     int64_t low, high
 
 
+cdef struct StripTap:                                   # what a tap multiplies
+    int64_t x, dy                                       # where pixels and pairs begin, in reals
+    bint odd                                            # whether pairs are those that begin one pixel earlier
+    int64_t depth                                       # pairs
+
+
 cdef int64_t reach(const Lane *lane) noexcept nogil:
     """How many pixels of a phase the last tap is beyond the first one."""
     return lane.tap_step * (lane.taps - 1) // lane.z_step
@@ -192,28 +198,34 @@ cdef void pack_panel(const Reduce *w, const char *dy, int64_t rows, int64_t chan
     pair_before(even, panel_pairs(s) - 1, NR, odd + NR)
 
 
-cdef void multiply_strip(const Reduce *w, const Patches *p, int64_t channels, int64_t outputs, const real *x, const real *even, const real *odd, real *c, bint accumulate) noexcept nogil:
+cdef void place_strip_taps(const Reduce *w, const Patches *p, StripTap *taps) noexcept nogil:
+    """All taps: each reads from whole tiles of x, and dy as far behind."""
+    cdef const Strips *s = &w.strips
+    cdef int64_t i, y, x, reads, begin, end
+    for i in range(p.row.taps * p.col.taps):
+        y, x = p.row.tap_step * (i // p.col.taps), p.col.tap_step * (i % p.col.taps)
+        reads = y // p.row.z_step * s.pitch + x // p.col.z_step - border(p.col, x % p.col.z_step, w.g.src_cols).low
+        begin = larger(reads, 0) // (2 * TILE) * 2 * TILE
+        end = divide_up(smaller(reads + s.rows * s.pitch, s.height * s.pitch), 2 * TILE) * 2 * TILE
+        taps[i].odd = (begin - reads) & 1
+        taps[i].x = ((y % p.row.z_step * p.col.z_step + x % p.col.z_step) * phase_length(s) + begin) // 2
+        taps[i].dy = (s.margin + (begin - reads + taps[i].odd) // 2) * NR
+        taps[i].depth = (end - begin) // 2
+
+
+cdef void multiply_strip(const Reduce *w, const StripTap *taps, int64_t channels, int64_t outputs, const real *x, const real *even, const real *odd, real *c, bint accumulate) noexcept nogil:
     """c[tap][channel][output] (+)= x' dy: the taps of a tile of channels one after the other, which read the same lines."""
     cdef const Strips *s = &w.strips
-    cdef int64_t panel, tile, i, j, y, x_at, reads, begin, end, ldc = s.outputs + PAD, panel_size = panel_pairs(s) * NR
+    cdef int64_t panel, tile, i, ldc = s.outputs + PAD
     cdef const real *dy
-    cdef Border b
     cdef Operands product = operands(0, NULL, s.ld, NR, ldc, accumulate)
     for panel in range(divide_up(outputs, NR)):
         for tile in range(divide_up(channels, MR)):
-            for i in range(p.row.taps):
-                for j in range(p.col.taps):
-                    y, x_at = p.row.tap_step * i, p.col.tap_step * j
-                    b = border(p.col, x_at % p.col.z_step, w.g.src_cols)
-                    reads = y // p.row.z_step * s.pitch + x_at // p.col.z_step - b.low
-                    begin = larger(reads, 0) // (2 * TILE) * 2 * TILE
-                    end = divide_up(smaller(reads + s.rows * s.pitch, s.height * s.pitch), 2 * TILE) * 2 * TILE
-                    product.depth = (end - begin) // 2
-                    dy = odd if (begin - reads) & 1 else even
-                    row_tile(<int> smaller(MR, channels - tile * MR), NV if outputs - panel * NR > VL else 1, &product,
-                             x + tile * MR * s.ld + ((y % p.row.z_step * p.col.z_step + x_at % p.col.z_step) * phase_length(s) + begin) // 2,
-                             dy + panel * panel_size + (s.margin + (begin - reads + ((begin - reads) & 1)) // 2) * NR,
-                             c + ((i * p.col.taps + j) * s.inputs + tile * MR) * ldc + panel * NR, NULL, NULL)
+            for i in range(w.g.filter_rows * w.g.filter_cols):
+                product.depth = taps[i].depth
+                dy = (odd if taps[i].odd else even) + panel * panel_pairs(s) * NR + taps[i].dy
+                row_tile(<int> smaller(MR, channels - tile * MR), NV if outputs - panel * NR > VL else 1, &product, x + tile * MR * s.ld + taps[i].x, dy,
+                         c + (i * s.inputs + tile * MR) * ldc + panel * NR, NULL, NULL)
 
 
 cdef void reduce_strips(const void *work, int64_t index, void *slab) noexcept nogil:
@@ -232,6 +244,8 @@ cdef void reduce_strips(const void *work, int64_t index, void *slab) noexcept no
     cdef int64_t first = part(g.images * s.parts, span, w.dw.spans), end = part(g.images * s.parts, span + 1, w.dw.spans), strip, n, u, rows, panel, tap, i
     cdef Patches p = patches(g, row_lanes(g), col_lanes(g), w.x, w.storage, group)
     cdef const char *rows_of_dy
+    cdef StripTap[MOST_TAPS] taps
+    place_strip_taps(w, &p, taps)
     p.src += input * g.src_c * size
     begin_tiles()
     for strip in range(first, end):
@@ -241,7 +255,7 @@ cdef void reduce_strips(const void *work, int64_t index, void *slab) noexcept no
         pack_strip(w, &p, n, u, channels, x, stage)
         for panel in range(divide_up(outputs, NR)):
             pack_panel(w, rows_of_dy + panel * NR * g.dst_c * size, rows, smaller(NR, outputs - panel * NR), even + panel * panel_pairs(s) * NR, odd + panel * panel_pairs(s) * NR, stage)
-        multiply_strip(w, &p, channels, outputs, x, even, odd, c, strip > first)
+        multiply_strip(w, taps, channels, outputs, x, even, odd, c, strip > first)
     end_tiles()
     for tap in range(g.filter_rows * g.filter_cols):
         for i in range(w.bundled):

@@ -329,12 +329,16 @@ typedef struct { real at[MR * NR] __attribute__((aligned(64))); } Sums;
 
 #if defined(GRADOPS_REAL_bf16) && defined(__AMX_BF16__)
 
+/* What is written has to be in memory before a tile is loaded from it, and after one is stored, which the intrinsics do not tell. */
+static inline void settle(void) { __asm__ volatile("" ::: "memory"); }
+
 static inline void begin_tiles(void) {
     struct { uint8_t palette, row, unused[14]; uint16_t bytes[16]; uint8_t rows[16]; } shapes = {.palette = 1};
     for (int i = 0; i < 8; i++) {
         shapes.bytes[i] = 64;
         shapes.rows[i] = TILE;
     }
+    settle();
     _tile_loadconfig(&shapes);
 }
 static inline void end_tiles(void) { _tile_release(); }
@@ -350,7 +354,7 @@ static inline void zero_sums(void) {
 static inline void add_product(int high, int wide, const real *a, int64_t lda, const real *b, int64_t ldb) {
     lda *= sizeof(real);
     ldb *= sizeof(real);
-    __asm__ volatile("" ::: "memory");                        /* an edge is written before it is read here, which the intrinsics do not tell */
+    settle();
     _tile_loadd(4, a, lda);
     _tile_loadd(6, b, ldb);
     _tile_dpbf16ps(0, 4, 6);
@@ -369,6 +373,7 @@ static inline void add_product(int high, int wide, const real *a, int64_t lda, c
 static inline void resume_sums(int high, int wide, const real *c, int64_t ldc) {
     const char *lower = (const char *)(c + TILE * ldc);
     ldc *= sizeof(real);
+    settle();
     _tile_loadd(0, c, ldc);
     if (wide) _tile_loadd(1, c + VL, ldc);
     if (high) {
@@ -386,7 +391,7 @@ static inline void take_sums(int high, int wide, real *c, int64_t ldc) {
         _tile_stored(2, lower, ldc);
         if (wide) _tile_stored(3, lower + sizeof(vec), ldc);
     }
-    __asm__ volatile("" ::: "memory");
+    settle();
 }
 
 /* edge[i TILE + k] = a[i lda + k] for i < rows, k < steps, else 0. */

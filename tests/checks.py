@@ -4,7 +4,7 @@ import numpy as np
 from problems import exact_case, rounded_case
 
 from gradops._dispatch import PARTIAL, selected
-from gradops.testing import assert_close, assert_exact, dtype_named, forced, random_normal
+from gradops.testing import assert_close, assert_exact, dtype_named, forced, random_integers, random_normal
 
 
 def own_dtypes(op):
@@ -39,9 +39,9 @@ def check_random(run, op, problem):
         assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
 
 
-def check_threads(run, op, problem):
-    """Threads do not change a bit."""
-    dtype = "bfloat16" if selected() in PARTIAL else "float32"
+def check_threads(run, op, problem, dtype=None):
+    """Threads do not change a bit, of float32, or at a partial level bfloat16, unless a dtype is named."""
+    dtype = dtype or ("bfloat16" if selected() in PARTIAL else "float32")
     operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
     one, *others = (run(op, problem, *operands, num_threads=threads).view(np.uint8) for threads in (1, 2, 3, 8))
     for other in others:
@@ -65,3 +65,15 @@ def check_special(run, op, problem, value, at):
         expected = op(problem, *operands)
     np.testing.assert_allclose(run(op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
     assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+
+
+def check_spread(run, op, problem, dtype, value, at, place):
+    """An infinity or NaN at a place of an operand reaches what its products reach, and no more. Returns what came, what is right, and where that is finite."""
+    operands = random_integers(op.shapes(problem), dtype_named(dtype), seed=11)
+    operands[at].flat[place(operands[at].size)] = value
+    with np.errstate(invalid="ignore"):
+        expected = op.expect(problem, *operands).value
+    got, finite = run(op, problem, *operands).astype(np.float64), np.isfinite(expected)
+    np.testing.assert_array_equal(np.isfinite(got), finite)
+    assert finite.any()
+    return got, expected, finite

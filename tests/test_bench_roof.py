@@ -69,8 +69,8 @@ def test_arithmetic_stays_in_registers(level, real):
 @pytest.mark.parametrize("level", TILES)
 def test_each_product_of_tiles_has_a_load(level):
     (body,) = (body for body in loops(disassembly("bf16", level)) if any(name == "tdpbf16ps" for name, _ in body))
-    assert [name for name, _ in body if name in ("tdpbf16ps", "tileloadd")].count("tdpbf16ps") == 4
-    assert [name for name, _ in body].count("tileloadd") == 4
+    names = [name for name, _ in body]
+    assert names.count("tdpbf16ps") == names.count("tileloadd") == 4
     assert {name for name, arguments in body if "(" in arguments} == {"tileloadd"}
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from checks import check_edge, running
+from checks import check_edge, check_spread, check_threads, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
 
-from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_integers, random_normal
+from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_integers
 
 OP = OPS["conv2d_backprop_filter"]
 DENSE = [op for op in OPS.values() if op.kind == "dense"]
@@ -67,10 +67,7 @@ def test_random_numbers_lie_within_the_rounding_error(problem, level):
 
 @pytest.mark.parametrize("problem", CASES)
 def test_threads_do_not_change_a_bit(problem, level):
-    operands = random_normal(OP.shapes(problem), BFLOAT16, seed=9)
-    one, *others = (conv(OP, problem, *operands, num_threads=threads).view(np.uint16) for threads in (1, 2, 3, 8))
-    for other in others:
-        np.testing.assert_array_equal(one, other)
+    check_threads(conv, OP, problem, "bfloat16")
 
 
 BUNDLES = [
@@ -93,13 +90,7 @@ def test_bundles_of_groups_are_exact(op, problem, level):
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
 def test_infinities_stay_in_their_group(op, problem, value, at):
-    operands = random_integers(op.shapes(problem), BFLOAT16, seed=11)
-    operands[at].flat[operands[at].size // 3] = value
-    with np.errstate(invalid="ignore"):
-        expected = op.expect(problem, *operands).value
-    got = conv(op, problem, *operands).astype(np.float64)
-    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(expected))
-    assert np.isfinite(got).any()
+    check_spread(conv, op, problem, "bfloat16", value, at, lambda size: size // 3)
 
 
 @given(
@@ -127,15 +118,8 @@ def test_any_shape_is_exact(n, image, channels, taps, strides, dilations, paddin
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
 def test_infinities_go_only_where_their_products_go(problem, value, at):
-    operands = random_integers(OP.shapes(problem), BFLOAT16, seed=11)
-    operands[at].flat[operands[at].size // 2] = value
-    with np.errstate(invalid="ignore"):
-        expected = OP.expect(problem, *operands).value
-    got = conv(OP, problem, *operands).astype(np.float64)
-    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(expected))
-    finite = np.isfinite(expected)
+    got, expected, finite = check_spread(conv, OP, problem, "bfloat16", value, at, lambda size: size // 2)
     np.testing.assert_allclose(got[finite], expected[finite], rtol=2**-7)
-    assert finite.any()
 
 
 @pytest.mark.parametrize("op", DENSE, ids=str)

@@ -25,6 +25,7 @@ PROBLEMS = [
     Problem(n=2, h=17, w=13, c=8, k=12, dilations=(3, 2), padding="SAME"),
     Problem(n=1, h=13, w=14, c=8, k=8, r=4, s=2, strides=(3, 2), dilations=(2, 3), padding=(1, 2, 0, 3)),
     Problem(n=1, h=3, w=7, c=6, k=5, r=7, s=9, padding="SAME"),  # taps that lie outside of all pixels
+    Problem(n=1, h=13, w=13, c=2, k=16, r=13, s=13, padding="SAME"),  # more taps than a pass keeps
     Problem(n=2, h=1, w=20, c=10, k=7, r=1, s=4),
     Problem(n=2, h=20, w=7, c=10, k=7, r=4, s=1),
     Problem(n=2, h=8, w=8, c=48, k=96, groups=3, padding="SAME"),

@@ -33,6 +33,11 @@ cdef inline bint fills_tiles(const Patches *p) noexcept nogil:
     return columns >= LEAST_COLUMNS and (TILE == 1 or 4 * columns >= 3 * divide_up(columns, TILE) * TILE)
 
 
+cdef inline bint has_few_taps(const Patches *p) noexcept nogil:
+    """Whether no pass has more taps than are kept."""
+    return smaller(p.row.taps * p.col.taps, KC // p.g.src_channels + 2) <= MOST_TAPS
+
+
 cdef inline bint has_band(const Patches *p) noexcept nogil:
     """Whether several taps read channels that come last, not too few and not too many of them, for rows that are not too short."""
     cdef int64_t channels = p.g.src_channels

@@ -1,6 +1,6 @@
 """Part of `conv_gather`: pixel rows of a band, which are copied once, and from which each tap of a register tile reads its own."""
 from libc.stdint cimport int64_t
-from _band cimport MOST_TAPS, Band, band_index, band_lines, extent, fills_tiles, fits_band, has_band, pack_band, place_band, place_taps, taps_inside, within
+from _band cimport MOST_TAPS, Band, band_index, band_lines, extent, fills_tiles, fits_band, has_band, has_few_taps, pack_band, place_band, place_taps, taps_inside, within
 from _gemm cimport KC, LD, TAPS, Operands, Taps, at_result, operands, gemm_tile
 from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
 from _patches cimport Patches, Pixel, advance, patches, pixel, slots
@@ -49,7 +49,7 @@ cdef bint keeps_band(const Gather *w, const Patches *p) noexcept nogil:
     cdef int64_t rows = (PIXELS - 2) // p.col.count + 2, images = (rows - 2) // p.row.count + 2
     if PAIR == 1 or (g.src_x != 1 and g.src_c != 1) or (g.row_lanes * g.col_lanes > 1 and (TILE == 1 or g.dst_c != 1 or g.dst_channels > VL)) or p.col.src_unit > 1 or g.src_channels % PAIR:
         return False
-    if not fills_tiles(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
+    if not fills_tiles(p) or not has_few_taps(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
         return False
     rows = rows * p.row.z_step + images * larger(extent(p.row, 1, p.row.taps) - p.row.z_step, 0) + 1
     return rows * extent(p.col, p.col.count, p.col.taps) * (g.src_channels // PAIR) <= PIXELS * LD

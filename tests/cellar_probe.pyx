@@ -384,6 +384,11 @@ def band_lines(bytes problem, int64_t row_lane, int64_t col_lane, src, int stora
     return found
 
 
+def tap_run(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src):
+    cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, 0)
+    return _band.tap_run(&p)
+
+
 def taps_inside(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t row, int64_t slot, int64_t slots):
     """Of the taps of some slots, those whose row lies inside for pixels of a row: how many slots each has, and where the first one's begin."""
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, 0)

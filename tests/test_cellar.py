@@ -892,6 +892,10 @@ def test_taps_of_rows_outside_are_left_out(probe, storage, op, name):
     (image,) = random_integers([OPS[op].shapes(problem)[op != "conv2d"]], dtype_named(storage), seed=3)
     for (r, row), (s, col) in product(enumerate(row_lanes), enumerate(col_lanes)):
         channels, all_slots = head.src_channels, row.taps * col.taps * head.src_channels
+        run = probe.tap_run(packed, r, s, STORAGE[storage], image)
+        tiles = probe.SIZES["TILE"]
+        joined = tiles > 1 and col.tap_step == 1 and channels % (2 * tiles)
+        assert run == (col.taps * channels if joined else channels)
         for u, (slot, end) in product(range(row.count), [(0, all_slots), (channels, all_slots), (2, all_slots - 2)]):
             if slot >= end:
                 continue
@@ -900,7 +904,7 @@ def test_taps_of_rows_outside_are_left_out(probe, storage, op, name):
             inside = [0 <= y < head.src_rows for y in rows_read(row, taps // col.taps, u)]
             wanted = np.arange(slot, end)[inside] if any(inside) else np.arange(slot, end)
             assert (begin, sum(depths)) == (wanted[0], len(wanted)), (row, col, u, slot)
-            assert depths == np.unique(wanted // channels, return_counts=True)[1].tolist()
+            assert depths == np.unique(wanted // run, return_counts=True)[1].tolist()
 
 
 RINGS = [

@@ -467,15 +467,36 @@ stride  pixels    1 input               3 inputs              16 inputs
 ======  ========  ====================  ====================  ====================
 
 3 to 64 channels, 7x7 taps with stride 2, 224x224 pixels 0.6; 5x5 taps, 1 to 32 0.9.
-
-Where tiles are multiplied, gradients of inputs of few channels take `conv`, channels last, 0.4 to 0.6 of the time of `stem` if patches lie side by side (4x4 and
-2x2 taps; 16x16 1.0), and else 0.4 to 0.9 for TILED_OUTPUTS, 1.2 to 3 for fewer and for more (bfloat16, 2 threads of a Granite Rapids).
 """
 
+LEAST_FOLDED, LEAST_FOLDED_PLANES, LONGEST_FOLDED, LEAST_FOLDED_PIXELS = 4, (16, 32), 1 << 14, 12
+"""Channels that are summed from which on tiles compute few channels sooner than `stem` does, of a block of pixels at once (`conv_gather_fold`), and the same
+of planes, up to 2 channels and of more; as many numbers, at most, of a row that is summed, where they are planes; pixels of a row, at least.
+
+Time of `stem` over that of `conv`, bfloat16, 8 images of 112x112, gradients of inputs, 3x3 taps, 2 threads of a Granite Rapids, for 8, 16, 32, 64, 128 and 256
+outputs:
+
+======  ======  ============================  ============================
+stride  inputs  NHWC                          NCHW
+======  ======  ============================  ============================
+1       1       1.9  1.9  2.2  2.5  2.4  2.1  0.7  1.3  1.7  1.5  1.2  0.6
+1       3       1.3  1.6  2.3  2.4  2.1  1.6  0.4  0.7  1.3  1.4  1.4  0.8
+1       8       1.6  2.1  3.2  3.2  3.0  2.3  0.5  0.9  1.5  1.8  2.4  1.3
+2       1       1.4  1.7  2.3  2.7  2.9  3.5  0.8  1.2  1.9  2.1  2.2  2.3
+2       3       1.4  1.7  2.1  2.8  3.0  3.1  0.5  0.9  1.5  1.8  2.2  2.4
+======  ======  ============================  ============================
+
+Forward 1.2 to 2.4 alike. 1 to 4 outputs, channels last, 0.6 to 1.6; 9x9 taps 2.5 to 5.7; 8x8 pixels 0.5 to 0.6, channels first 1.0 to 1.1; a plane of 572x572
+pixels, 64 outputs, 0.8.
+"""
+
+TILE, MOST_FOLDED_TILES = 16, 4
+"""Columns of a tile, and tiles of a block (TILE and MOST_FOLDED of conv_gather.pyx)."""
+
 TILED_OUTPUTS = {False: range(32, 193), True: range(64, 193)}
-"""Of layers without and with strides, whose input's gradient tiles compute if it has at least two channels. Time of `stem` over that of `conv` for 32 to 4
-channels, 3x3 taps, 1.55, 48 to 3 1.4, 64 and 128 to 3 2.0 (224x224 pixels 1.2), 64 to 1 0.65; with strides 32 and 48 to 3 0.75 to 0.85, 64 and 96 to 3 to 6
-1.1 to 1.9, 256 to 3 0.3.
+"""Of layers without and with strides that are not folded, channels last, and have at least two inputs. Time of `stem` over that of `conv` for 32 to 4 channels, 3x3
+taps, 1.55, 48 to 3 1.4, 64 and 128 to 3 2.0 (224x224 pixels 1.2), 64 to 1 0.65; with strides 32 and 48 to 3 0.75 to 0.85, 64 and 96 to 3 to 6 1.1 to
+1.9, 256 to 3 0.3; if patches lie side by side (4x4 and 2x2 taps) 1.7 to 2.5, 16x16 taps 1.0.
 """
 
 LEAST_STEM_MULTIPLIER = 4
@@ -568,19 +589,34 @@ def _dense(
         few = not (rows.taps == cols.taps == 1 or patches or fills)
     if not accepts:
         return others
-    if tiled and (
-        groups > 1 or (result == "input" and data_format == "NHWC" and _fills_tiles(rows, cols, per_group, outputs))
-    ):
+    if tiled and result != "filter":
+        channels, summed = (per_group, outputs) if result == "input" else (outputs, per_group)
+        few = few and not _fills_tiles(rows, cols, channels, summed, data_format)
+    if tiled and groups > 1:
         few = False
     return ("stem", *others) if few else (*others, "stem")
 
 
-def _fills_tiles(rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:
-    """Whether tiles sum so many outputs, for few channels of an input, sooner than vectors of pixels do."""
-    if side_by_side(rows) and side_by_side(cols):
+def _fills_tiles(rows: Axis, cols: Axis, channels: int, summed: int, data_format: str) -> bool:
+    """Whether tiles compute few channels of a result sooner than vectors of pixels do."""
+    last, strided = data_format == "NHWC", max(rows.stride, cols.stride) > 1
+    if last and side_by_side(rows) and side_by_side(cols):
         return True
-    strided = max(rows.stride, cols.stride) > 1
-    return per_group > 1 and outputs in TILED_OUTPUTS[strided]
+    if not _folds(rows, cols, channels):
+        return last and channels > 1 and summed in TILED_OUTPUTS[strided]
+    if last:
+        return summed >= LEAST_FOLDED
+    return summed >= LEAST_FOLDED_PLANES[channels > 2] and summed * cols.out <= LONGEST_FOLDED
+
+
+def _folds(rows: Axis, cols: Axis, channels: int) -> bool:
+    """Whether `conv_gather_fold` multiplies blocks of pixels: about, if patches are not centred on steps of the stride."""
+    taps, phases = rows.taps * cols.taps, rows.stride * cols.stride
+    if max(rows.dilation, cols.dilation) > 1 or cols.size < LEAST_FOLDED_PIXELS or taps == 1:
+        return False
+    windows = -(-rows.taps // rows.stride) * -(-cols.taps // cols.stride)
+    tiles = -(-phases * channels // TILE)
+    return phases == 1 or (tiles <= MOST_FOLDED_TILES and 4 * windows * tiles <= 3 * taps)
 
 
 def _narrow(result: str, per_group: int, outputs: int, data_format: str, doubles: bool) -> bool:

@@ -169,11 +169,16 @@ cdef inline int64_t slot_index(const Patches *p, const Band *band, int64_t slot)
             + p.col.tap_step * (tap % p.col.taps)) * band.pixel + slot % p.g.src_channels // band.pair
 
 
+cdef inline int64_t tap_run(const Patches *p) noexcept nogil:
+    """Slots that are multiplied as one tap: those of a row that lie side by side if tiles had steps that they do not fill."""
+    return band_run(p) if p.g.src_channels % (PAIR * TILE) and TILE > 1 else p.g.src_channels
+
+
 cdef inline int64_t place_taps(const Patches *p, const Band *band, int64_t slot, int64_t slots, int64_t *at, int64_t *depth) noexcept nogil:
-    """Where from there each tap of these slots lies, and how many steps it has; the first and the last may be cut. Returns how many taps there are."""
-    cdef int64_t channels = p.g.src_channels, end = slot + slots, count = 0, take
+    """Where from there each tap of these slots, or row of taps, lies, and how many steps it has; the first and the last may be cut. Returns how many there are."""
+    cdef int64_t run = tap_run(p), end = slot + slots, count = 0, take
     while slot < end:
-        take = smaller(channels - slot % channels, end - slot)
+        take = smaller(run - slot % run, end - slot)
         at[count], depth[count] = slot_index(p, band, slot), take // PAIR
         slot, count = slot + take, count + 1
     return count
@@ -181,13 +186,13 @@ cdef inline int64_t place_taps(const Patches *p, const Band *band, int64_t slot,
 
 cdef inline Taps taps_inside(const Patches *p, const Taps *taps, int64_t slot, int64_t u, int64_t *first) noexcept nogil:
     """Those of some taps, the first of which has `slot`, whose row of src lies inside for pixels of row u; all of them if none does. Where their slots begin."""
-    cdef int64_t begin = 0, end = p.row.taps, tap = slot // p.g.src_channels, i
+    cdef int64_t begin = 0, end = p.row.taps, run = tap_run(p), tap = slot // run, row = p.col.taps * p.g.src_channels // run, i
     cdef Taps some
     while begin < end and not 0 <= src_index(p.row, u, begin) < p.g.src_rows:
         begin += 1
     while begin < end and not 0 <= src_index(p.row, u, end - 1) < p.g.src_rows:
         end -= 1
-    begin, end = larger(begin * p.col.taps - tap, 0), smaller(end * p.col.taps - tap, taps.count)
+    begin, end = larger(begin * row - tap, 0), smaller(end * row - tap, taps.count)
     first[0] = slot
     if begin >= end:
         return taps[0]

@@ -5,7 +5,8 @@ In parallel: blocks of (lane pair, groups, pixels, channels j), of two pairs whe
 is summed by one thread in the order of the slots, or of one vector's rows of taps channel by channel, which reads what taps share once.
 Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each
 tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the channels of dst, *channel rows* (a = filter, b = patches) over its
-pixels: where channels come first and make no band, or patches are packed for few channels of dst.
+pixels: where channels come first and make no band, or patches are packed for few channels of dst. Tiles multiply groups in bundles, and few channels of dst
+in blocks of pixels.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -35,6 +36,7 @@ cdef enum:
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
+    MOST_FOLDED = 4 * TILE                              # channels of a block of pixels, at most
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 
 
@@ -42,6 +44,12 @@ cdef extern from "kernels.h" nogil:
     int64_t cache_ways()
 
 cdef int64_t WAYS = cache_ways()                        # of the first cache: asked once, which takes a virtual machine long
+
+
+cdef struct Fold:                                       # of `conv_gather_fold`: blocks of pixels whose channels are those of one
+    const Problem *g                                    # the problem that has those pixels
+    int64_t rows, cols                                  # of a block
+    int64_t pixels                                      # that are multiplied at a time, at most: blocks, if there are any
 
 
 cdef struct Gather:
@@ -60,7 +68,8 @@ cdef struct Gather:
     int64_t *blocks                                     # how many blocks lie before each lane pair
     int64_t group_panels                                # reals of the packed filter of one group
     Lane rest                                           # of planes that are used in place: the pixels that whole vectors leave
-    bint bundled                                        # whether groups are bundles, whose sums tell if they are not finite
+    Fold fold                                           # of no rows if pixels are not folded
+    bint sparse                                         # whether the filter has zeros that the problem's has not: sums tell if they are not finite
     bint *finite                                        # cleared if the filter holds an infinity or NaN
     real *filter_panels
 
@@ -210,7 +219,7 @@ cdef bint has_few_channels(const Gather *w) noexcept nogil:
     where they lie, 1 to 7 channels: float64 1.5 to 2.4, pairs of bfloat16 1.2 to 1.9, of 512 slots 5, float32 0.9 to 1.4, of 256 to 2048 slots 1.3 to 2.2, but
     0.6 to 0.8 of 1 or 2 channels and up to 128 slots; over rows of a band, with strides: pairs 1.4 to 2.3, float64 1.1, float32 0.65 (Zen 5)."""
     cdef Patches p
-    if w.g.dst_channels >= MANY_CHANNELS or w.g.row_lanes * w.g.col_lanes == 0:
+    if w.fold.rows or w.g.dst_channels >= MANY_CHANNELS or w.g.row_lanes * w.g.col_lanes == 0:
         return False
     p = pair_patches(w, 0, 0)
     if PAIR > 1:
@@ -242,6 +251,14 @@ cdef char *dst_pixel(const Gather *w, const Patches *p, const Block *b, const Pi
 
 cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel *at, int64_t count) noexcept nogil:
     """Writes the next pixels of a block, row by row or, where those of a channel are contiguous, plane by plane; c holds them from its beginning on."""
+    if TILE > 1 and w.fold.rows:
+        unfold(w, p, b, at, count)
+    else:
+        store_rows(w, p, b, at, count)
+
+
+cdef void store_rows(const Gather *w, const Patches *p, const Block *b, Pixel *at, int64_t count) noexcept nogil:
+    """store_pixels of pixels that are not folded."""
     cdef const Problem *g = w.g
     cdef int64_t take, left, done = 0, step = p.col.out_step * g.dst_x, ldc = w.channels + PAD
     cdef bint in_planes = dst_in_planes(p)
@@ -296,7 +313,7 @@ cdef int64_t step_pixels(const Gather *w, const Patches *p) noexcept nogil:
         times = NEAR // (slots(p) * PIXELS * <int64_t> sizeof(real))
     elif not w.channel_rows and not w.shared and at_once(w, p) and is_in_place(w, p):
         times = SPAN
-    return PIXELS * larger(smaller(times, SPAN), 1)
+    return w.fold.pixels * larger(smaller(times, SPAN), 1)
 
 
 cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
@@ -487,7 +504,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
 
 cdef bint *told(const Gather *w) noexcept nogil:
     """Who is told of sums that are not finite."""
-    return w.finite if w.bundled else NULL
+    return w.finite if w.sparse else NULL
 
 
 cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
@@ -502,7 +519,7 @@ cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
 
 cdef bint writes_results(const Gather *w, const Patches *p) noexcept nogil:
     """Whether whole vectors of results are written where they belong as soon as they are computed: real ones or, of pairs, rounded ones that are no partial sums."""
-    return w.g.dst_c == 1 and (w.storage == REAL_STORAGE or (PAIR > 1 and slots(p) <= pass_slots(p)))
+    return w.g.dst_c == 1 and w.fold.rows == 0 and (w.storage == REAL_STORAGE or (PAIR > 1 and slots(p) <= pass_slots(p)))
 
 
 cdef int64_t spilled_pixels(const Gather *w) noexcept nogil:
@@ -622,7 +639,7 @@ cdef int64_t patch_size(const Gather *w) noexcept nogil:
 
 cdef int64_t result_size(const Gather *w) noexcept nogil:
     """Reals of c: all that is computed at a time where sums of several passes meet in it or channels are few, else the rows of a register tile."""
-    cdef int64_t each = (PIXELS + PAD if w.channel_rows or w.g.dst_c != 1 or most_slots(w) > KC or w.channels <= NR else MR) * (w.channels + PAD)
+    cdef int64_t each = (PIXELS + PAD if w.channel_rows or w.g.dst_c != 1 or most_slots(w) > KC or w.channels <= NR or w.fold.rows else MR) * (w.channels + PAD)
     return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if orders_phases(w) else each
 
 
@@ -661,6 +678,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
 
 
 include "conv_gather_bundle.pxi"
+include "conv_gather_fold.pxi"
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:
@@ -668,13 +686,20 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef Gather w
     cdef bint finite = True
     cdef int64_t groups = bundled(<const Problem *> problem)
+    cdef int failed
     w.g = <const Problem *> problem
     w.storage = storage
     w.src = <const char *> inputs[0]
     w.filter = <const char *> inputs[1]
     w.dst = <char *> out
-    w.bundled, w.finite = False, &finite
-    return outcome(drive_bundles(&w, groups, num_threads) if groups > 1 else drive(&w, num_threads), &finite)
+    w.fold, w.sparse, w.finite = fold_of(w.g), False, &finite
+    if groups > 1:
+        failed = drive_bundles(&w, groups, num_threads)
+    elif w.fold.rows:
+        failed = drive_folded(&w, num_threads)
+    else:
+        failed = drive(&w, num_threads)
+    return outcome(failed, &finite)
 
 
 entry = exported(compute)

@@ -1,6 +1,6 @@
 """Part of `conv_gather`: pixel rows of a band, which are copied once, and from which each tap of a register tile reads its own."""
 from libc.stdint cimport int64_t
-from _band cimport MOST_TAPS, Band, band_index, band_lines, extent, fills_tiles, fits_band, has_band, has_few_taps, pack_band, place_band, place_taps, taps_inside, within
+from _band cimport MOST_TAPS, Band, band_index, band_lines, extent, fills_tiles, fits_band, has_band, has_few_taps, pack_band, place_band, place_taps, tap_run, taps_inside, within
 from _gemm cimport KC, LD, TAPS, Operands, Taps, at_result, operands, gemm_tile
 from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
 from _patches cimport Patches, Pixel, advance, patches, pixel, slots
@@ -46,13 +46,17 @@ cdef bint keeps_band(const Gather *w, const Patches *p) noexcept nogil:
     strides 1.45 to 1.95, of 256 channels 0.8 to 0.9 (Granite Rapids).
     """
     cdef const Problem *g = w.g
-    cdef int64_t rows = (PIXELS - 2) // p.col.count + 2, images = (rows - 2) // p.row.count + 2
     if PAIR == 1 or (g.src_x != 1 and g.src_c != 1) or (g.row_lanes * g.col_lanes > 1 and (TILE == 1 or g.dst_c != 1 or g.dst_channels > VL)) or p.col.src_unit > 1 or g.src_channels % PAIR:
         return False
     if not fills_tiles(p) or not has_few_taps(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
         return False
-    rows = rows * p.row.z_step + images * larger(extent(p.row, 1, p.row.taps) - p.row.z_step, 0) + 1
-    return rows * extent(p.col, p.col.count, p.col.taps) * (g.src_channels // PAIR) <= PIXELS * LD
+    return longest_band(p.row, p.col, w.fold.pixels) * (g.src_channels // PAIR) <= PIXELS * LD
+
+
+cdef int64_t longest_band(const Lane *row, const Lane *col, int64_t pixels) noexcept nogil:
+    """Pixels of src of a band of so many pixels, wherever it begins, and of one row more."""
+    cdef int64_t rows = (pixels - 2) // col.count + 2, images = (rows - 2) // row.count + 2
+    return (rows * row.z_step + images * larger(extent(row, 1, row.taps) - row.z_step, 0) + 1) * extent(col, col.count, col.taps)
 
 
 cdef bint orders_phases(const Gather *w) noexcept nogil:
@@ -168,7 +172,7 @@ cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const B
         return False
     if k == 0 or not kept:
         pack_band(p, &plan.band, b.patch)
-    ahead = next_band(w, p, b, &plan.band, divide_up(kc, w.g.src_channels)) if k == 0 else nothing()
+    ahead = next_band(w, p, b, &plan.band, divide_up(kc, tap_run(p))) if k == 0 else nothing()
     multiply_taps(w, p, pair, b, k, plan, p.col.z_step * plan.band.pixel, &ahead)
     return True
 
@@ -216,7 +220,7 @@ cdef void plan_tiles(const Gather *w, const Patches *p, const Patches *phase, co
     of a bundle: of 16 and 32 channels, they take 0.9 to 0.95 of the time (float32, Zen 5)."""
     cdef int64_t begin = ((phase.row.src_start - p.row.src_start) * band.width + phase.col.src_start - p.col.src_start) * band.pixel
     cdef int64_t rows = 1, cols = 1, ldc = w.channels + PAD, done = 0, run, own, count, i, t, slot
-    cdef bint together = orders_phases(w), passes = slots(phase) > KC or w.g.dst_c != 1
+    cdef bint together = orders_phases(w), passes = slots(phase) > KC or w.g.dst_c != 1 or w.fold.rows > 0
     cdef Pixel now = band.first
     cdef Taps taps, inside
     cdef Tile *tile

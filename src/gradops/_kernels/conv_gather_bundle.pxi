@@ -74,7 +74,7 @@ cdef int drive_bundles(Gather *w, int64_t groups, int threads) noexcept nogil:
     bundles.g, bundles.whole, bundles.groups, bundles.size = g, <Problem *> memory, groups, item_size(w.storage)
     bundles.filter, bundles.dense = w.filter, memory + head
     do_blocks(fill_bundle, &bundles, bundles.whole.groups, threads, FIRST_FREE, NULL, 0)
-    w.g, w.filter, w.bundled = bundles.whole, bundles.dense, True
+    w.g, w.filter, w.sparse = bundles.whole, bundles.dense, True
     failed = drive(w, threads)
     release(memory)
     return failed

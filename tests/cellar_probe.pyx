@@ -421,3 +421,14 @@ def restore_dst(src, int64_t plane, dst, int64_t line, int64_t pixel):
 
 def restore_filter(src, int64_t plane, dst, int64_t tap):
     _winograd.restore_filter(reals_of(src), plane, reals_of(dst), tap)
+
+
+def allocate_bytes(size_t size):
+    return <uintptr_t> _scratch.allocate_bytes(size)
+
+
+def release(uintptr_t slab):
+    _scratch.release(<void *> slab)
+
+
+LEAST_KEPT, MOST_KEPT, TIMES = _scratch.LEAST_KEPT, _scratch.MOST_KEPT, _scratch.TIMES

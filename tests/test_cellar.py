@@ -1023,3 +1023,28 @@ def test_winograds_transforms_are_products_of_matrices(probe, storage, name):
     offsets = lattice(result, result, dst_row, dst_col)[..., None] + np.arange(lanes)
     with only(offsets, np.einsum("ia,abl,jb->ijl", matrix, tile, matrix), real_of(storage), name) as dst:
         getattr(probe, name)(src, *taken, dst, *given)
+
+
+@every_real
+def test_the_largest_dead_slab_is_kept_for_those_that_fit(probe, storage):
+    size, allocate = 1 << 20, probe.allocate_bytes
+    slab, other = allocate(size), allocate(2 * size)
+    assert slab % 64 == other % 64 == 0
+    probe.release(slab)
+    probe.release(other)
+    assert allocate(size) == other, "the larger one is kept"
+    beside = allocate(size)
+    assert beside != other, "no one else may have it meanwhile"
+    probe.release(beside)
+    probe.release(other)
+    small = allocate(2 * size // probe.TIMES - 64)
+    assert small != other, "it is too large for so little"
+    assert allocate(2 * size) == other, "and stays"
+    probe.release(small)
+    large = allocate(probe.MOST_KEPT + 64)
+    probe.release(large)
+    probe.release(other)
+    assert allocate(size) == other, "one that is too large to be kept does not take its place"
+    tiny = allocate(probe.LEAST_KEPT - 64)
+    probe.release(tiny)
+    probe.release(other)

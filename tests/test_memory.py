@@ -1,6 +1,7 @@
 """Scratch stays small: no op unrolls an image, whatever the filter."""
 
 import math
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -56,6 +57,32 @@ def test_scratch_is_a_fraction_of_the_unrolled_image(op):
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status is Linux's")
 def test_growth_sees_memory_that_is_held():
     assert growth(OPS["conv2d"], PROBLEMS["dense"], held=200 << 20) > 190 << 20
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from gradops.testing import OPS, Problem
+op, problem = OPS[sys.argv[1]], Problem.parse(sys.argv[2])
+operands = [np.ones(shape, np.float32) for shape in op.shapes(problem)]
+out = op(problem, *operands, num_threads=2)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    op(problem, *operands, out=out, num_threads=2)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 10)
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the system's allocator is told by glibc's variables to keep nothing"
+)
+@pytest.mark.parametrize("op", [op for op in CONVOLUTIONS if op.kind == "dense"], ids=str)
+def test_scratch_is_not_cleared_for_each_call(op):
+    """Even where the allocator gives all memory back to the system, which clears it again: 1 MiB is 256 pages."""
+    problem = Problem(h=28, w=28, c=128, k=128, r=3, s=3, padding="SAME")
+    strict = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
+    command = [sys.executable, "-c", FAULTS, op.name, str(problem)]
+    assert int(subprocess.run(command, check=True, capture_output=True, text=True, env=strict).stdout) < 40
 
 
 BOUNDED = [

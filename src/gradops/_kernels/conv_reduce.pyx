@@ -28,7 +28,7 @@ cdef enum:
     CHANNELS = 256                                      # of a block, at most
     MIN_BLOCKS = 32                                     # pixels are split into spans until there are as many blocks
     BLOCKS = 3                                          # of a thread: blocks shrink until there are as many
-    LARGE = 1 << 21                                     # bytes of a filter whose partial sums would take more memory than they are worth
+    LARGE = 1 << 21 - TILE // 8                         # bytes of a filter whose partial sums would take more memory than they are worth: of tiles 512 KiB
     MIN_SPAN = 1024                                     # pixels of a span, at least
     SHORT_SPAN = 512                                    # the same where there would be fewer blocks than SHORT_BLOCKS, and operands are packed:
     SHORT_BLOCKS = 6                                    # of blocks beside each other, each packs what they share

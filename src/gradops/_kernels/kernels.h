@@ -178,6 +178,10 @@ static inline void use_huge_pages(void *memory, size_t size) {
 #endif
 }
 
+/* The slab that is kept, NULL if none is, replaced by another one; for any number of threads. */
+static void *kept_slab;
+static inline void *swap_kept(void *slab) { return __atomic_exchange_n(&kept_slab, slab, __ATOMIC_ACQ_REL); }
+
 /* sum + a b. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two products are added,
  * subnormal numbers counting as zero; PAIR is how many. A packed block of reals becomes one of pairs in its own memory, row by row; an odd one out gets a zero beside it. */
 #ifdef GRADOPS_REAL_bf16

@@ -161,6 +161,22 @@ def test_the_gradient_of_a_bias_is_the_sum():
     torch.testing.assert_close(alone, expected[1])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("taken", ["all", ("grouped",)])
+def test_the_gradient_of_a_bias_of_many_pixels_is_rounded_once(dtype, memory_format, taken):
+    layer = nn.Conv2d(4, 48, 1).to(dtype).to(memory_format=memory_format)
+    x = torch.randn(3, 4, 131, 127).to(dtype).to(memory_format=memory_format)
+    dy = torch.randn(3, 48, 131, 127).to(dtype).to(memory_format=memory_format)
+    with gt.enabled(taken):
+        (got,) = torch.autograd.grad(layer(x), [layer.bias], dy)
+        _, beside = torch.autograd.grad(layer(x), [layer.weight, layer.bias], dy)
+    expected = dy.double().sum((0, 2, 3))
+    for sums in (got, beside):
+        torch.testing.assert_close(sums.double(), expected, rtol=2**-8, atol=0.05)
+        assert sums.dtype is dtype
+
+
 def test_an_expanded_gradient_is_read_right():
     convolve, x, w, _ = operands("3x3")
     expected = torch.autograd.grad(convolve(x, w).sum(), (x, w))

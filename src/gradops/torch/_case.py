@@ -18,6 +18,10 @@ from ._tensors import CHANNELS_LAST, DATA_FORMATS, STORAGES, common_format, empt
 Sizes: TypeAlias = list[int]
 
 
+MANY = 1 << 21
+"""Numbers whose sum takes longer than the way to a kernel."""
+
+
 class Declined(Exception):
     """Why a convolution is left to PyTorch."""
 
@@ -33,6 +37,7 @@ class Case(NamedTuple):
     format: torch.memory_format
     input: object
     filter: object
+    bias: object
 
     def input_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """The gradient of the input."""
@@ -48,6 +53,15 @@ class Case(NamedTuple):
         first, second = dense(first, self.format), dense(second, self.format)
         follow(self.filter, (first.data_ptr(), second.data_ptr()), dw.data_ptr(), torch.get_num_threads())
         return dw.contiguous(memory_format=self.format)
+
+    def bias_gradient(self, dy: torch.Tensor) -> torch.Tensor:
+        """The sums of all pixels: of many with 16 bits that of a filter over ones, 0.05 to 0.7 of the time of PyTorch's sum."""
+        if dy.dtype.itemsize != 2 or dy.numel() < MANY:
+            return dy.sum((0, 2, 3))
+        dy, (n, channels, h, w) = dense(dy, self.format), dy.shape
+        ones, sums = torch.ones((n, 1, h, w), dtype=dy.dtype), torch.empty(channels, dtype=dy.dtype)
+        follow(self.bias, (ones.data_ptr(), dy.data_ptr()), sums.data_ptr(), torch.get_num_threads())
+        return sums
 
 
 def dense(tensor: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
@@ -113,7 +127,16 @@ def case_of(
         work=after.numel() * c * r * s,
     )
     storage = STORAGES[x.dtype]
-    return Case(layer, memory_format, recipe(inputs, storage), recipe(filters, storage))
+    plans = inputs, filters, sums_of(tuple(dy.shape), memory_format)
+    return Case(layer, memory_format, *(recipe(each, storage) for each in plans))
+
+
+def sums_of(shape: Shape, memory_format: torch.memory_format) -> Plan:
+    """How the gradient of a bias is computed as that of a filter over ones."""
+    n, channels, h, w = shape
+    ones, images = (arranged((n, depth, h, w), memory_format) for depth in (1, channels))
+    given = attributes([1, 1], ((0, 0), (0, 0)), [1, 1], memory_format)
+    return plan("conv2d_backprop_filter", ones, (1, 1, 1, channels), images, given, "KRSC")
 
 
 def arranged(shape: Shape, memory_format: torch.memory_format) -> Shape:

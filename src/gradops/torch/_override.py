@@ -97,17 +97,20 @@ class _Override:
                 return native(
                     keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
                 )
-            dx = dw = None
+            dx = dw = db = None
             if decision.declined:
-                rest = [mask[0] and not decision.input, mask[1] and not decision.filter, False]
-                dx, dw, _ = native(
+                filter_too = mask[1] and not decision.filter
+                rest = [mask[0] and not decision.input, filter_too, mask[2] and filter_too]
+                dx, dw, db = native(
                     keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, rest
                 )
             if decision.input:
                 dx = case.input_gradient(dy, x, w)
             if decision.filter:
                 dw = case.filter_gradient(dy, x, w)
-            return dx, dw, dy.sum((0, 2, 3)) if mask[2] else None
+            if mask[2] and db is None:
+                db = case.bias_gradient(dy)
+            return dx, dw, db
 
         return convolution_backward
 

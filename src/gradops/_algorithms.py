@@ -606,7 +606,13 @@ def _fills_tiles(rows: Axis, cols: Axis, channels: int, summed: int, data_format
         return last and channels > 1 and summed in TILED_OUTPUTS[strided]
     if last:
         return summed >= LEAST_FOLDED
-    return summed >= LEAST_FOLDED_PLANES[channels > 2] and summed * cols.out <= LONGEST_FOLDED
+    banded = summed % 2 == 0 and any(_fills_rows(-(-cols.size // (cols.stride * times))) for times in range(1, 5))
+    return banded and summed >= LEAST_FOLDED_PLANES[channels > 2] and summed * cols.out <= LONGEST_FOLDED
+
+
+def _fills_rows(columns: int) -> bool:
+    """Whether a row of blocks is long enough for a band, and fills most of its tiles (`fills_tiles` of _band.pxd)."""
+    return columns >= 6 and 4 * columns >= 3 * TILE * -(-columns // TILE)
 
 
 def _folds(rows: Axis, cols: Axis, channels: int) -> bool:

@@ -27,9 +27,8 @@ cdef struct Band:
     int64_t pair                                        # channels of a real
 
 
-cdef inline bint fills_tiles(const Patches *p) noexcept nogil:
+cdef inline bint fills_tiles(int64_t columns) noexcept nogil:
     """Whether rows of pixels are long enough for register tiles that end with them, and fill most of the rows of those of TILE."""
-    cdef int64_t columns = p.col.count
     return columns >= LEAST_COLUMNS and (TILE == 1 or 4 * columns >= 3 * divide_up(columns, TILE) * TILE)
 
 
@@ -41,7 +40,7 @@ cdef inline bint has_few_taps(const Patches *p) noexcept nogil:
 cdef inline bint has_band(const Patches *p) noexcept nogil:
     """Whether several taps read channels that come last, not too few and not too many of them, for rows that are not too short."""
     cdef int64_t channels = p.g.src_channels
-    return fills_tiles(p) and p.row.taps * p.col.taps > 1 and LEAST_CHANNELS <= channels <= MOST_CHANNELS and channels % PAIR == 0
+    return fills_tiles(p.col.count) and p.row.taps * p.col.taps > 1 and LEAST_CHANNELS <= channels <= MOST_CHANNELS and channels % PAIR == 0
 
 
 cdef inline int64_t lowest(const Lane *lane, int64_t tap, int64_t taps) noexcept nogil:

@@ -48,7 +48,7 @@ cdef bint keeps_band(const Gather *w, const Patches *p) noexcept nogil:
     cdef const Problem *g = w.g
     if PAIR == 1 or (g.src_x != 1 and g.src_c != 1) or (g.row_lanes * g.col_lanes > 1 and (TILE == 1 or g.dst_c != 1 or g.dst_channels > VL)) or p.col.src_unit > 1 or g.src_channels % PAIR:
         return False
-    if not fills_tiles(p) or not has_few_taps(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
+    if not fills_tiles(p.col.count) or not has_few_taps(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
         return False
     return longest_band(p.row, p.col, w.fold.pixels) * (g.src_channels // PAIR) <= PIXELS * LD
 

@@ -6,7 +6,7 @@ Where a pixel has no tap, the filter has zeros, which would spread infinities: s
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
-from _band cimport extent, lowest
+from _band cimport extent, fills_tiles, lowest
 from _blocks cimport FIRST_FREE, do_blocks
 from _gemm cimport LD
 from _patches cimport Patches, Pixel, advance
@@ -83,10 +83,12 @@ cdef Fold fold_of(const Problem *g) noexcept nogil:
 
 
 cdef int64_t banded_pixels(const Problem *g, const Lane *row, const Lane *col) noexcept nogil:
-    """Of blocks that are multiplied at a time: so few that a band has room for what they read, if it is planes, whose patches would take longer; 0 if it has none."""
+    """Of blocks that are multiplied at a time: so few that a band has room for what they read, if it is planes, whose patches would take longer; 0 if there is none."""
     cdef int64_t pixels = PIXELS
     if g.src_c == 1 or row.taps * col.taps == 1:
         return pixels
+    if g.src_channels % PAIR or not fills_tiles(col.count):
+        return 0
     while pixels >= LEAST_BANDED and longest_band(row, col, pixels) * g.src_channels > PAIR * PIXELS * LD:
         pixels //= 2
     return pixels if pixels >= LEAST_BANDED else 0

@@ -1028,6 +1028,7 @@ def test_winograds_transforms_are_products_of_matrices(probe, storage, name):
 @every_real
 def test_the_largest_dead_slab_is_kept_for_those_that_fit(probe, storage):
     size, allocate = 1 << 20, probe.allocate_bytes
+    held = [allocate(1 << power) for power in range(17, 27)]  # one of them has what others have left behind
     slab, other = allocate(size), allocate(2 * size)
     assert slab % 64 == other % 64 == 0
     probe.release(slab)
@@ -1046,5 +1047,5 @@ def test_the_largest_dead_slab_is_kept_for_those_that_fit(probe, storage):
     probe.release(other)
     assert allocate(size) == other, "one that is too large to be kept does not take its place"
     tiny = allocate(probe.LEAST_KEPT - 64)
-    probe.release(tiny)
-    probe.release(other)
+    for each in tiny, other, *held:
+        probe.release(each)

@@ -78,7 +78,17 @@ TORCH_MAY_IMPORT = {
     "_convolution": {"torch", "_geometry", "_problem", "torch._case", "torch._tensors"},
     "_pooling": {"torch", "_call", "_pooling", "torch._case", "torch._tensors"},
     "_override": {"torch", "torch._case", "torch._table"},
-    "_case": {"torch", "_arrays", "_call", "_geometry", "_problem", "_values", "torch._table", "torch._tensors"},
+    "_case": {
+        "torch",
+        "_arrays",
+        "_call",
+        "_dispatch",
+        "_geometry",
+        "_problem",
+        "_values",
+        "torch._table",
+        "torch._tensors",
+    },
     "_table": set(),
     "_tensors": {"torch", "numpy", "_arrays"},
 }

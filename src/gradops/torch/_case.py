@@ -8,6 +8,7 @@ import torch
 
 from gradops._arrays import NUMBERS
 from gradops._call import compute, follow, recipe
+from gradops._dispatch import TILED, selected
 from gradops._geometry import plan
 from gradops._problem import Plan
 from gradops._values import Shape
@@ -125,6 +126,7 @@ def case_of(
         dilation=(dilation[0], dilation[1]),
         plane=images[0].shape[2] * images[0].shape[3],
         work=after.numel() * c * r * s,
+        tiled=x.dtype is torch.bfloat16 and selected() == TILED,
     )
     storage = STORAGES[x.dtype]
     plans = inputs, filters, sums_of(tuple(dy.shape), memory_format)

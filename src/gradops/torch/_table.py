@@ -64,8 +64,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gradops._dispatch import TILED, selected
-
 LEAST = 2_000_000
 """Multiply-adds below which the way through Python costs more than a faster kernel saves, but for depthwise layers."""
 
@@ -73,7 +71,8 @@ LEAST = 2_000_000
 class Layer(NamedTuple):
     """A convolution as the rules see it; of a transposed one, that whose input gradient it is.
 
-    `channels` and `outputs` are those of a group, `plane` the pixels of an input image, `work` the multiply-adds.
+    `channels` and `outputs` are those of a group, `plane` the pixels of an input image, `work` the multiply-adds, `tiled` says whether the CPU multiplies
+    tiles of its dtype.
     """
 
     dtype: str
@@ -87,6 +86,7 @@ class Layer(NamedTuple):
     dilation: tuple[int, int]
     plane: int
     work: int
+    tiled: bool
 
     @property
     def filter(self) -> int:
@@ -126,7 +126,7 @@ def wins(layer: Layer, gradient: str) -> bool:
         if layer.kind == "transposed":
             return of_filter or layer.dtype == "float64"
         return _DEPTHWISE[layer.dtype](layer, of_filter)
-    tiled = layer.dtype == "bfloat16" and layer.kind in ("dense", "grouped") and selected() == TILED
+    tiled = layer.tiled and layer.kind != "transposed"
     return layer.work >= LEAST and (_tiled if tiled else _OTHERS[layer.dtype])(layer, of_filter)
 
 

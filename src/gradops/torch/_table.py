@@ -44,17 +44,10 @@ bfloat16    strided 1x1            1.3 to 3.6     1.2 to 1.3     1.2 to 1.4     
 bfloat16    patches                0.8 to 1.3     0.9 to 1.6     1.1 to 1.2     1.3 to 2.3
 ==========  =====================  =============  =============  =============  =============
 
-With tiles (2 threads of a Granite Rapids), the time of both gradients by PyTorch over that by gradops, within steps of training: default layout 1.3 to 5,
-3x3 layers 1.1 to 1.6, of 512 channels the filter's alone; channels_last:
-
-==========  =====================  =============  =============  =============  =============
-bfloat16    depthwise 7x7          14 to 31       grouped 3x3, 4 4.8            8 1.1
-bfloat16    1x1                    0.97 to 5      strided 1x1    1.4 to 2.4     first 1.4
-bfloat16    3x3, 512               1.9            256 1.2        128 0.9        64 1.2
-bfloat16    strided 3x3, 512       2.1            256 1.4        128 0.9
-bfloat16    grouped 3x3, 16        0.95           strided 1.4    32 0.7         strided 1.0
-bfloat16    patches, 384           1.9            192 1.3        96 0.97        first 1.3
-==========  =====================  =============  =============  =============  =============
+With tiles (2 threads of a Granite Rapids), the time of both gradients of bfloat16 by PyTorch over that by gradops, within steps of training: default layout
+1.3 to 5, 3x3 layers 1.1 to 1.6, of 512 channels the filter's alone; channels_last 1x1 layers 0.97 to 5, with strides 1.4 to 2.4; 3x3 ones of 64, 128, 256 and
+512 channels 1.2, 0.9, 1.2 and 1.9, with strides of 128, 256 and 512 0.9, 1.4 and 2.1; groups of 4, 8, 16 and 32 4.8, 1.1, 0.95 and 0.7, with strides of
+8, 16 and 32 1.5, 1.4 and 1.0; patches of 96, 192 and 384 channels 0.97, 1.3 and 1.9; first layers 1.3 to 1.4.
 
 By themselves, default layout: float32 inputs of 2x2 and 3x3 layers with strides 1 to 3 1.1 to 1.6, of 3x1 0.97; filters of first layers with strides
 4 to 16 0.85 to 1.0, of bfloat16 with 16x16 patches 0.7.

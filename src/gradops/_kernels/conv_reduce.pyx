@@ -39,6 +39,12 @@ cdef enum:
     SCRATCH = (3 * DEPTH + NR) * LD                     # patches, dy and the sums, as many numbers each as DEPTH by DEPTH, and a panel to be turned
 
 
+cdef extern from "kernels.h" nogil:
+    bint is_intel()
+
+cdef bint INTEL = is_intel()
+
+
 cdef struct Strips:
     bint used
     int64_t rows, parts                                 # rows of dst of a strip, and strips of an image
@@ -219,7 +225,7 @@ cdef Rows dy_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t fir
     """Panels of dy, by row as pack_dy does. In place, the last panel reads on into the next pixels, for columns that no one uses; the last pixels have none."""
     cdef int64_t channel = b.group * w.g.dst_channels + b.channel
     cdef Rows rows = rows_of(w.dy, w.g.dst_x, item_size(w.storage), first, channel, dst_in_rows(p))
-    rows.in_place = usable(w, &rows, w.turned and b.slots > NR) and (w.turned or b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
+    rows.in_place = usable(w, &rows, b.slots > NR if w.turned else INTEL and w.slots >= SLOTS) and (w.turned or b.channels % VL == 0 or (pixels(p) - first - depth) * w.g.dst_x >= NR)
     if rows.in_place:
         rows.at, rows.ld, rows.panel = <const real *> rows.lies, w.g.dst_x, NR
     elif w.turned and rows.lies != NULL:
@@ -245,7 +251,8 @@ cdef Rows rows_of(const char *array, int64_t pixel_step, int64_t size, int64_t f
 cdef bint usable(const Reduce *w, const Rows *rows, bint again) noexcept nogil:
     """Whether rows are an operand where they lie: not if tiles read a few columns of them again and again, of which a cache does not keep as many. Of 1x1
     layers with 1024 or 2048 channels, packing them takes 0.85 to 0.9 of the time (7x7 pixels 1.0), in float64 with 512 and more 0.78 to 0.84, but 1.06
-    where they are read once (Zen 5)."""
+    where they are read once (Zen 5). Panels of dy, which all slots read, are kept by a second cache at most: on Intel's, of 256 slots and more, packing them takes
+    0.67 to 0.94 of the time (float32, 1024 and 2048 channels), 0.86 to 0.97 (float64), of 128 slots 0.96 to 1.1 (Granite Rapids)."""
     return rows.lies != NULL and in_place(w) and not (again and rows.row % CROWDED == 0)
 
 

@@ -27,6 +27,7 @@ INPUTS = [
     Problem(n=1, h=40, w=50, c=3, k=700, r=3, s=3, padding="SAME"),  # passes, of fewer pixels of planes
     Problem(n=2, h=30, w=30, c=3, k=32, r=3, s=3, dilations=(2, 1), padding="SAME"),
     Problem(n=2, h=29, w=31, c=3, k=20, r=5, s=5, strides=(3, 3), padding="SAME"),
+    Problem(n=1, h=20, w=20, c=3, k=32, r=2, s=2, dilations=(1 << 29, 1 << 29), padding=(1 << 29, 0, 1 << 29, 0)),
 ]
 OUTPUTS = [
     Problem(n=2, h=28, w=40, c=64, k=3, r=3, s=3, padding="SAME"),

@@ -16,6 +16,7 @@ from _storage cimport real, MR, PAIR, REAL_STORAGE, TILE, VL, item_size, load, n
 
 cdef enum:
     LEAST_BANDED = 2 * MR                               # of pixels that are multiplied at a time
+    MOST_WINDOW = 1 << 10                               # taps of a block on either axis
     MOST_TIMES = 4                                      # as many pixels of each phase on either side of a block, at most
     PAIRS_FOLDED = 2 * TILE                             # MOST_FOLDED, in pairs
 
@@ -32,7 +33,7 @@ cdef struct Folded:                                     # where a filter goes
 
 
 cdef bint fold_lanes(const Lane *lanes, int64_t count, int64_t times, Lane *all) noexcept nogil:
-    """The lane of blocks of so many pixels of each of some lanes. False if these are not all pixels, in turn."""
+    """The lane of blocks of so many pixels of each of some lanes. False if these are not all pixels, in turn, or their taps lie too far apart to be a window."""
     cdef int64_t low = 1 << 62, end = -(1 << 62), most = 0, first, i
     for i in range(count):
         if lanes[i].src_unit != 1 or lanes[i].z_step != lanes.z_step or lanes[i].out_step != count or lanes[i].taps == 0:
@@ -42,7 +43,7 @@ cdef bint fold_lanes(const Lane *lanes, int64_t count, int64_t times, Lane *all)
     all.count, all.out_start, all.out_step = divide_up(most, times), 0, 1
     all.src_start, all.src_unit, all.z_step = low, 1, times * lanes.z_step
     all.tap_step, all.taps, all.filter_start, all.filter_step = 1, end - low, 0, 1
-    return True
+    return all.taps <= MOST_WINDOW
 
 
 cdef int64_t tap_at(const Lane *lanes, int64_t count, int64_t pixel, int64_t at) noexcept nogil:

@@ -99,8 +99,8 @@ class _Override:
                 )
             dx = dw = db = None
             if decision.declined:
-                filter_too = mask[1] and not decision.filter
-                rest = [mask[0] and not decision.input, filter_too, mask[2] and filter_too]
+                declined = [mask[0] and not decision.input, mask[1] and not decision.filter]
+                rest = [*declined, mask[2] and declined[1]]  # with the filter's gradient comes that of the bias
                 dx, dw, db = native(
                     keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, rest
                 )

@@ -187,8 +187,9 @@ def _grouped_bfloat16(layer: Layer, of_filter: bool) -> bool:
 
 
 def _narrowing(layer: Layer) -> bool:
-    """1x1 of large images to fewer channels."""
-    return layer.pointwise and layer.channels_last and layer.plane >= 3136 and layer.channels >= 2 * layer.outputs
+    """1x1 of large images to fewer channels, and few."""
+    large = layer.pointwise and layer.channels_last and layer.plane >= 3136
+    return large and layer.channels >= 2 * layer.outputs and layer.outputs < 32
 
 
 def _bfloat16(layer: Layer, of_filter: bool) -> bool:
@@ -197,7 +198,7 @@ def _bfloat16(layer: Layer, of_filter: bool) -> bool:
     if layer.kind != "dense":
         return False
     if layer.pointwise:
-        return of_filter or not ((_narrowing(layer) and layer.outputs < 32) or layer.filter >= 2_000_000)
+        return of_filter or not (_narrowing(layer) or layer.filter >= 2_000_000)
     if layer.taps == (1, 1):
         return True
     if layer.channels <= 8:
@@ -217,7 +218,7 @@ def _tiled(layer: Layer, of_filter: bool) -> bool:
     if layer.kind == "grouped":
         return _grouped_tiled(layer, of_filter, fewest)
     if layer.taps == (1, 1):
-        return of_filter or not (_narrowing(layer) and layer.outputs < 32)
+        return of_filter or not _narrowing(layer)
     if layer.channels <= 8:
         long = max(layer.taps) > 3 and layer.channels <= 4
         return not (of_filter and layer.channels_last) or layer.patches or long

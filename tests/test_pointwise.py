@@ -30,6 +30,11 @@ PROBLEMS = [
     pointwise(n=1, h=20, w=17, c=512, k=32),  # rows that crowd a few cache sets
     pointwise(n=1, h=5, w=6, c=1024, k=40),  # or a single one
     pointwise(n=1, h=5, w=6, c=40, k=1024),
+    pointwise(n=1, h=5, w=6, c=1024, k=300),
+    pointwise(n=1, h=4, w=5, c=1040, k=600),  # filters of which a second cache keeps a part
+    pointwise(n=1, h=12, w=13, c=521, k=399),  # wide layers, whose rows may be packed as tiles read them
+    pointwise(n=2, h=11, w=13, c=512, k=130),  # with more inputs than outputs
+    pointwise(n=1, h=13, w=11, c=520, k=520, groups=2),
     pointwise(n=2, h=40, w=41, c=16, k=16),
     pointwise(n=3, h=40, w=41, c=24, k=24),  # results that spill into the next pixel
     pointwise(n=3, h=40, w=41, c=48, k=48, groups=2),

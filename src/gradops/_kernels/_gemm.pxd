@@ -66,6 +66,7 @@ cdef struct Operands:                                   # what all register tile
     bint narrow                                         # of PAIR: c is bfloat16, which sums are rounded to; they do not accumulate
     bint *finite                                        # of tiles: cleared if a sum is an infinity or NaN; NULL if no one asks
     const real *end                                     # of tiles: what a must not be read beyond; NULL if a lies in scratch
+    int64_t tile                                        # distance of a from tile to tile, if each is packed by itself; else 0
     int64_t one, two                                    # bytes from step to step of two streams; of TAPS, from line to line, and how many lines
 
 
@@ -75,8 +76,14 @@ ctypedef void (*tile_t)(int m, int nv, const Operands *p, const real *a, const r
 cdef inline Operands operands(int64_t depth, const Taps *taps, int64_t lda, int64_t ldb, int64_t ldc, bint accumulate) noexcept nogil:
     """Without streams."""
     cdef Operands p
-    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.finite, p.end, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, NULL, 0, 0
+    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.finite, p.end, p.tile, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, NULL, 0, 0, 0
     return p
+
+
+cdef inline int64_t tile_rows(int64_t m, int64_t t) noexcept nogil:
+    """Rows of register tile t of m rows, which are split evenly."""
+    cdef int64_t tiles = divide_up(m, MR), units = divide_up(m, TILE)
+    return (units // tiles + (t < units % tiles)) * TILE
 
 
 cdef inline real *at_result(bint narrow, real *c, int64_t index) noexcept nogil:
@@ -328,11 +335,11 @@ cdef inline void gemm_block(tile_t fetching, tile_t packed, bint by_column, bint
                 fetch_lines(<const char *> at_result(p.narrow, c, (i + r) * p.ldc + j * NR), (NR if left > VL else VL) * (2 if p.narrow else sizeof(real)), True)
             due += some
             if due >= all_tiles:
-                fetching(rows, NV if left > VL else 1, p, a + i * row, b + j * panel, at_result(p.narrow, c, i * p.ldc + j * NR),
+                fetching(rows, NV if left > VL else 1, p, a + (t * p.tile if p.tile else i * row), b + j * panel, at_result(p.narrow, c, i * p.ldc + j * NR),
                          begin_of(&one, fetched), begin_of(&two, larger(fetched - later, 0)))
                 due, fetched = due - all_tiles, fetched + 1
             else:
-                packed(rows, NV if left > VL else 1, p, a + i * row, b + j * panel, at_result(p.narrow, c, i * p.ldc + j * NR), NULL, NULL)
+                packed(rows, NV if left > VL else 1, p, a + (t * p.tile if p.tile else i * row), b + j * panel, at_result(p.narrow, c, i * p.ldc + j * NR), NULL, NULL)
             i += rows
 
 

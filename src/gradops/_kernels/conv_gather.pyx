@@ -32,6 +32,7 @@ cdef enum:
     BURST = 2                                           # cache lines of dst for each step, beyond which all are fetched at once, before: fewer are left out
     NEAR_BURST = 8                                      # the same of images that are likely to be found in a cache
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
+    LEAST_CROWDED = 256                                 # channels of dst that are worth packing crowded rows for on Intel's CPUs
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
@@ -42,8 +43,10 @@ cdef enum:
 
 cdef extern from "kernels.h" nogil:
     int64_t cache_ways()
+    bint is_intel()
 
 cdef int64_t WAYS = cache_ways()                        # of the first cache: asked once, which takes a virtual machine long
+cdef bint INTEL = is_intel()
 
 
 cdef struct Fold:                                       # of `conv_gather_fold`: blocks of pixels whose channels are those of one
@@ -590,10 +593,13 @@ cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexc
     return stream(at, size // tiles, divide_up(size, tiles * divide_up(kc, PAIR)), tiles)
 
 
-cdef bint crowded(int64_t distance) noexcept nogil:
-    """Whether a tile's rows, so many bytes apart, are better packed, since far more share a set of the first cache than it has ways. At multiples of 4 KiB those of
-    float32 and float64 take 0.75 to 0.8 of the time then with 8 ways (Zen 4), but 1.0 to 1.2 with 12, pairs of bfloat16 at multiples of 2 KiB 1.0 to 1.3 (Zen 5)."""
-    return distance % (CROWDED if PAIR > 1 else 2 * CROWDED) == 0 and MR > WAYS + WAYS // 2 and TILE == 1
+cdef bint crowded(const Problem *g, int64_t distance) noexcept nogil:
+    """Whether a tile's rows, so many bytes apart, are better packed, since more share a set of the first cache than it has ways. At multiples of 4 KiB those of
+    float32 and float64 take 0.75 to 0.8 of the time then with 8 ways (Zen 4), but 1.0 to 1.2 with 12, pairs of bfloat16 at multiples of 2 KiB 1.0 to 1.3 (Zen 5);
+    on Intel's CPUs, with 12, 0.7 to 1.0 of 256 channels of dst and more, of fewer 1.0 to 1.2 (Granite Rapids)."""
+    if distance % (CROWDED if PAIR > 1 else 2 * CROWDED) or TILE > 1:
+        return False
+    return MR > WAYS + WAYS // 2 or (INTEL and MR > WAYS and PAIR == 1 and g.dst_channels >= LEAST_CROWDED)
 
 
 cdef int64_t tile_pixels(const Patches *p) noexcept nogil:
@@ -605,7 +611,7 @@ cdef int64_t tile_pixels(const Patches *p) noexcept nogil:
 cdef bint rows_in_place(const Patches *p) noexcept nogil:
     """Whether patches are rows that lie as they are multiplied, and are not better packed."""
     cdef const Problem *g = p.g
-    return src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and not crowded(g.src_x * item_size(p.storage))
+    return src_in_rows(p) and p.storage == PACKED_STORAGE and g.src_channels % PAIR == 0 and not crowded(g, g.src_x * item_size(p.storage))
 
 
 cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:

@@ -66,6 +66,7 @@ cdef struct Reduce:
     int64_t ldc                                         # distance of their rows
     Strips strips                                       # of tiles
     int64_t bundled                                     # groups that are one of the problem
+    bint packed                                         # whether blocks pack rows of pixels as tiles read them
     bint wide                                           # whether they have twice as many channels, whose sums lie where dy would be packed
 
 
@@ -80,6 +81,7 @@ cdef struct Panel:                                      # what a thread works on
 include "conv_reduce_planes.pxi"
 include "conv_reduce_band.pxi"
 include "conv_reduce_strips.pxi"
+include "conv_reduce_packed.pxi"
 
 
 cdef void plan(Reduce *w, int threads) noexcept nogil:
@@ -92,14 +94,15 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
         return
     w.turned = whole(g) and is_turned(w)
     w.wide = w.turned and is_wide(w)
-    w.ldc = distance_of_sums(w)
-    w.slot_blocks, w.channel_blocks = divide_up(w.slots, most_slots(w)), divide_up(g.dst_channels, 2 * CHANNELS if w.wide else CHANNELS)
+    w.packed = is_packed(w)
+    w.ldc = PACKED_LD if w.packed else distance_of_sums(w)
+    w.slot_blocks, w.channel_blocks = divide_up(w.slots, most_slots(w)), divide_up(g.dst_channels, most_channels(w))
     w.dw.size = w.slots * g.groups * g.dst_channels
     w.dw.spans = larger(smaller(MIN_BLOCKS // blocks(w), most_spans(w)), 1)
     if w.dw.size * <int64_t> sizeof(real) > LARGE:
         w.dw.spans = 1
     spans = first_wave(&w.dw, threads).count            # side by side
-    while threads > 1 and spans * blocks(w) < BLOCKS * threads:
+    while threads > 1 and spans * blocks(w) < (1 if w.packed else BLOCKS) * threads:
         if w.slots // w.slot_blocks >= 4 * MR:
             w.slot_blocks *= 2
         elif w.channel_blocks < w.panels:
@@ -155,7 +158,16 @@ cdef int64_t distance_of_sums(const Reduce *w) noexcept nogil:
 cdef int64_t most_slots(const Reduce *w) noexcept nogil:
     """Of a block. Groups of 32 channels, 3x3 taps with stride 2, take 0.65 to 0.85 of the time, of 20, 5x5 taps, 0.85 to 0.95, layers without groups 0.95 to
     1.0 (float32 and float64, Zen 4)."""
+    if w.packed:
+        return PACKED_COLUMNS if w.turned else packed_rows()
     return smaller(DEPTH * LD // w.ldc, BAND_SLOTS) if w.ldc < LD else SLOTS
+
+
+cdef int64_t most_channels(const Reduce *w) noexcept nogil:
+    """Of a block."""
+    if w.packed:
+        return packed_rows() if w.turned else PACKED_COLUMNS
+    return 2 * CHANNELS if w.wide else CHANNELS
 
 
 cdef bint is_wide(const Reduce *w) noexcept nogil:
@@ -388,12 +400,16 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     b.group = index // w.channel_blocks % w.g.groups
     b.span = w.dw.wave.first + index // w.channel_blocks // w.g.groups
     b.patch, b.dy, b.c, b.turn = scratch, scratch + DEPTH * LD, scratch + (1 if w.wide else 2) * DEPTH * LD, scratch + 3 * DEPTH * LD
+    if w.packed:
+        place_packed(&b)
     if not whole(w.g):
         clear(b.c, SLOTS * LD)
     begin_tiles()
     for i in range(pairs):
         p = patches(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes, w.x, w.storage, b.group)
-        if whole(w.g):
+        if w.packed:
+            reduce_packed(w, &p, &b)
+        elif whole(w.g):
             reduce_run(w, &p, &b, b.slot, b.slots, b.c, False)
         else:
             reduce_pair(w, &p, &b)
@@ -407,7 +423,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     plan(w, threads)
     if w.strips.used:
         return sum_spans(&w.dw, reduce_strips, w, strip_blocks(w), <int> smaller(threads, w.dw.spans * strip_blocks(w)), FIRST_FREE, strip_scratch(w))
-    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, SCRATCH)
+    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, packed_scratch() if w.packed else SCRATCH)
 
 
 cdef int drive_bundles(Reduce *w, int threads) noexcept nogil:

@@ -15,6 +15,9 @@
 #if defined(__F16C__) || defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+#endif
 
 /* Vectors: `vec` is one register of `real`; `vecu` the same at any address. MR x NV accumulators leave registers for operands. */
 
@@ -69,8 +72,8 @@ static inline int64_t cache_ways(void) {
 /* Whether the CPU is one of Intel's, whose second cache delivers half as many lines as AMD's. */
 static inline int is_intel(void) {
 #if defined(__x86_64__) && defined(__GNUC__)
-    __builtin_cpu_init();
-    return __builtin_cpu_is("intel");
+    unsigned level, ebx, ecx, edx;
+    return __get_cpuid(0, &level, &ebx, &ecx, &edx) && ebx == signature_INTEL_ebx && ecx == signature_INTEL_ecx && edx == signature_INTEL_edx;
 #else
     return 0;
 #endif

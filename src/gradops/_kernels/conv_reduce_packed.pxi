@@ -1,24 +1,35 @@
-"""Part of `conv_reduce`: wide layers whose pixels are rows on either side, on Intel's CPUs. Each block packs both operands as tiles read them, from end to end."""
+"""Part of `conv_reduce`: wide layers, channels last, on Intel's CPUs. Each block packs both operands as tiles read them, from end to end."""
 from libc.stdint cimport int64_t
 from _gemm cimport Operands, gemm_packed, operands, tile_rows
-from _patches cimport Patches, Rows, dst_in_rows, pixels, src_in_rows
+from _patches cimport Patches, dst_in_rows, pack_pixels, pixels, src_in_rows
 from _problem cimport divide_up, smaller
 from _storage cimport real, MR, NR, PAIR, TILE, VL, REAL_STORAGE, clear, item_size, load, store, widen_block
 
 cdef enum:
-    LEAST_PACKED = 24                                   # multiply-adds for each number of a pixel, at least; where it could be read as it lies, for each byte
+    LEAST_PACKED = 24                                   # multiply-adds for each number of a pixel, at least; of rows that could be read as they lie, for each byte;
+    LEAST_PATCHES = 64                                  # of patches
     PACKED_COLUMNS = 512                                # of a block, at most
     PACKED_LD = PACKED_COLUMNS + PAD                    # distance of rows of sums, and of rows that are converted
     AT_ONCE = 16                                        # rows that are packed side by side
 
 
+cdef struct Source:                                     # an operand, from the pixel on that a pass begins with
+    const char *lies                                    # its rows, `row` bytes apart; NULL if they are patches:
+    int64_t row
+    int64_t first, column                               # of that pixel, from that slot on
+
+
 cdef bint is_packed(const Reduce *w) noexcept nogil:
-    """Whether blocks pack both operands. 1x1 layers of 728 to 2048 channels take 0.8 to 0.9 of the time, of 128 to 1024 0.87 to 1.0 (float32), of 256 to 2048
-    0.93 to 1.0 (float64), of 24 to 1024 0.8 to 1.0 (float16); narrower ones would take up to 1.3 (Granite Rapids)."""
+    """Whether blocks pack both operands. 1x1 layers of 728 to 2048 channels take 0.75 to 0.9 of the time, of 128 to 1024 0.87 to 1.0 (float32), of 256 to 2048
+    0.93 to 1.0 (float64), of 24 to 1024 0.8 to 1.0 (float16); with strides, or of more taps, 0.8 to 1.0; narrower ones would take up to 1.3 (Granite Rapids)."""
     cdef Patches p = first_patches(w)
-    cdef int64_t least = LEAST_PACKED * <int64_t> sizeof(real) if w.storage == REAL_STORAGE else LEAST_PACKED
-    if not INTEL or TILE > 1 or PAIR > 1 or MR <= 6 or w.g.src_c != 1 or not whole(w.g) or not src_in_rows(&p) or not dst_in_rows(&p):
+    cdef int64_t least = LEAST_PACKED
+    if not INTEL or TILE > 1 or PAIR > 1 or MR <= 6 or w.g.src_c != 1 or not whole(w.g) or not dst_in_rows(&p) or by_band(&p):
         return False
+    if not src_in_rows(&p):
+        least = LEAST_PATCHES
+    elif w.storage == REAL_STORAGE:
+        least *= sizeof(real)
     return pixels(&p) >= packed_depth() and w.slots * w.g.dst_channels >= least * (w.slots + w.g.dst_channels)
 
 
@@ -54,37 +65,51 @@ cdef void place_packed(Panel *b) noexcept nogil:
     b.c = b.turn + AT_ONCE * PACKED_LD
 
 
-cdef void pack_tiles(int storage, const Rows *rows, int64_t depth, int64_t m, real *converted, real *dst) noexcept nogil:
+cdef const real *real_rows(const Reduce *w, const Patches *p, const Source *source, int64_t done, int64_t count, int64_t columns, real *converted, int64_t *ld) noexcept nogil:
+    """Some rows of an operand of so many columns, after those that are done: where they lie, or converted, or patches."""
+    cdef const char *lies = source.lies + done * source.row if source.lies != NULL else NULL
+    ld[0] = PACKED_LD
+    if lies == NULL:
+        pack_pixels(p, source.first + done, count, source.column, columns, converted, PACKED_LD)
+    elif w.storage != REAL_STORAGE:
+        widen_block(w.storage, lies, source.row // item_size(w.storage), 1, count, columns, converted, PACKED_LD)
+    else:
+        ld[0] = source.row // <int64_t> sizeof(real)
+        return <const real *> lies
+    return converted
+
+
+cdef void pack_tiles(const Reduce *w, const Patches *p, const Source *source, int64_t depth, int64_t m, real *converted, real *dst) noexcept nogil:
     """dst[tile][i][j] = row i's column j of a register tile, MR apart, of m columns in all: whole vectors, which the next row overwrites, unless they reach beyond them."""
-    cdef int64_t tiles = divide_up(m, MR), reach = divide_up(MR, VL) * VL, done = 0, ld = rows.row // item_size(storage), some, t, column, width, i, j
+    cdef int64_t tiles = divide_up(m, MR), reach = divide_up(MR, VL) * VL, done = 0, ld, some, t, column, width, i, j
     cdef const real *src
     cdef real *to
     while done < depth:
-        some, src, column = smaller(AT_ONCE, depth - done), <const real *> (rows.lies + done * rows.row), 0
-        if storage != REAL_STORAGE:
-            widen_block(storage, rows.lies + done * rows.row, ld, 1, some, m, converted, PACKED_LD)
-            src = converted
+        some, column = smaller(AT_ONCE, depth - done), 0
+        src = real_rows(w, p, source, done, some, m, converted, &ld)
         for t in range(tiles):
             width, to = tile_rows(m, t), dst + t * tile_distance() + done * MR
             if column + reach > m:
-                widen_block(REAL_STORAGE, <const char *> (src + column), PACKED_LD if src == converted else ld, 1, some, width, to, MR)
+                widen_block(REAL_STORAGE, <const char *> (src + column), ld, 1, some, width, to, MR)
             else:
                 for i in range(some):
                     for j in range(divide_up(MR, VL)):
-                        store(to + i * MR + j * VL, load(src + column + i * (PACKED_LD if src == converted else ld) + j * VL))
+                        store(to + i * MR + j * VL, load(src + column + i * ld + j * VL))
             column += width
         done += some
 
 
-cdef void pack_panels(int storage, const Rows *rows, int64_t depth, int64_t n, real *dst) noexcept nogil:
+cdef void pack_panels(const Reduce *w, const Patches *p, const Source *source, int64_t depth, int64_t n, real *converted, real *dst) noexcept nogil:
     """dst[panel][i][j] = row i's column panel NR + j, zero beyond n columns."""
-    cdef int64_t size = item_size(storage), distance = packed_depth() * NR, done = 0, some, panel
+    cdef int64_t distance = packed_depth() * NR, done = 0, ld, some, panel
+    cdef const real *src
     if n % NR:
         clear(dst + n // NR * distance, depth * NR)
     while done < depth:
         some = smaller(AT_ONCE, depth - done)
+        src = real_rows(w, p, source, done, some, n, converted, &ld)
         for panel in range(divide_up(n, NR)):
-            widen_block(storage, rows.lies + done * rows.row + panel * NR * size, rows.row // size, 1, some, smaller(n - panel * NR, NR), dst + panel * distance + done * NR, NR)
+            widen_block(REAL_STORAGE, <const char *> (src + panel * NR), ld, 1, some, smaller(n - panel * NR, NR), dst + panel * distance + done * NR, NR)
         done += some
 
 
@@ -95,13 +120,14 @@ cdef void reduce_packed(const Reduce *w, const Patches *p, const Panel *b) noexc
     cdef int64_t m = b.channels if w.turned else b.slots, n = b.slots if w.turned else b.channels
     cdef bint accumulate = False
     cdef Operands product
-    cdef Rows x, dy
+    cdef Source x, dy
     while first < end:
         depth = smaller(packed_depth(), end - first)
-        x = rows_of(p.src, w.g.src_x, size, first, b.slot, True)
-        dy = rows_of(w.dy, w.g.dst_x, size, first, b.group * w.g.dst_channels + b.channel, True)
-        pack_tiles(w.storage, &dy if w.turned else &x, depth, m, b.turn, b.patch)
-        pack_panels(w.storage, &x if w.turned else &dy, depth, n, b.dy)
+        x.first, x.column, x.row, dy.row = first, b.slot, w.g.src_x * size, w.g.dst_x * size
+        x.lies = p.src + first * x.row + b.slot * size if src_in_rows(p) else NULL
+        dy.lies = w.dy + first * dy.row + (b.group * w.g.dst_channels + b.channel) * size
+        pack_tiles(w, p, &dy if w.turned else &x, depth, m, b.turn, b.patch)
+        pack_panels(w, p, &x if w.turned else &dy, depth, n, b.turn, b.dy)
         product = operands(depth, NULL, MR, NR, w.ldc, accumulate)
         product.tile = tile_distance()
         gemm_packed(column_tile, True, m, n, &product, b.patch, b.dy, packed_depth() * NR, b.c)

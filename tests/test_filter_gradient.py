@@ -34,7 +34,7 @@ PROBLEMS = [
     Problem(n=2, h=15, w=19, c=2, k=140, r=3, s=2, groups=2, padding="SAME"),  # and more outputs than a stencil takes
     Problem(n=3, h=12, w=11, c=300, k=40, r=1, s=1),
     Problem(n=3, h=12, w=11, c=40, k=300, r=1, s=1),
-    Problem(n=2, h=25, w=23, c=300, k=141, r=1, s=1, strides=(2, 2)),  # wide layers, which may be packed as tiles read them
+    Problem(n=2, h=25, w=23, c=300, k=141, r=1, s=1, strides=(2, 2)),  # wide layers, packed as tiles read them
     Problem(n=2, h=17, w=14, c=61, k=150, r=3, s=3, dilations=(2, 1), padding="SAME"),
     Problem(n=2, h=25, w=24, c=60, k=84, r=2, s=3, dilations=(2, 1), groups=3, padding=(1, 2, 0, 3)),
 ]

@@ -5,8 +5,8 @@ In parallel: blocks of (lane pair, groups, pixels, channels j), of two pairs whe
 is summed by one thread in the order of the slots, or of one vector's rows of taps channel by channel, which reads what taps share once.
 Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each
 tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the channels of dst, *channel rows* (a = filter, b = patches) over its
-pixels: where channels come first and make no band, or patches are packed for few channels of dst. Tiles multiply groups in bundles, and few channels of dst
-in blocks of pixels.
+pixels: where channels come first and make no band, or patches are packed for few channels of dst. Tiles multiply groups in bundles, few channels of dst
+in blocks of pixels, and many channels of src in chunks.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -73,6 +73,7 @@ cdef struct Gather:
     int64_t *blocks                                     # how many blocks lie before each lane pair
     int64_t group_panels                                # reals of the packed filter of one group
     Lane rest                                           # of planes that are used in place: the pixels that whole vectors leave
+    int64_t chunks                                      # of the channels of src, of which the problem has those of one
     Fold fold                                           # of no rows if pixels are not folded
     bint sparse                                         # whether the filter has zeros that the problem's has not: sums tell if they are not finite
     bint *finite                                        # cleared if the filter holds an infinity or NaN
@@ -86,6 +87,7 @@ cdef struct Block:
     int64_t group, first, count, channel, channels      # pixels first.. and channels of dst channel..
     int64_t end                                         # where the thread's pixels end, of which these are the next
     int64_t first_group, end_group                      # of the bundle
+    int64_t chunk
     bint in_plane                                       # whether they are whole vectors of one plane of src
     real *patch
     real *c
@@ -101,7 +103,7 @@ cdef Patches pair_patches(const Gather *w, int64_t pair, int64_t group) noexcept
 
 
 cdef const char *group_src(const Gather *w, int64_t group) noexcept nogil:
-    return w.src + group * w.g.src_channels * w.g.src_c * item_size(w.storage)
+    return w.src + group * w.chunks * w.g.src_channels * w.g.src_c * item_size(w.storage)
 
 
 cdef Patches block_patches(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
@@ -204,7 +206,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.threads = threads
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
     w.channels = CHANNELS // 2 if w.in_turns else CHANNELS if w.channel_rows or TILE > 1 or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
-    if not w.channel_rows and leaves_cache(w):
+    if not w.channel_rows and (leaves_cache(w) or w.chunks > 1):
         w.channels = NEAR_CHANNELS
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
     w.groups = 1 if w.g.dst_c != 1 and w.channel_rows else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
@@ -303,6 +305,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     index -= w.blocks[pair]
     b.channel = index % parts * w.channels
     b.channels = smaller(w.channels, w.g.dst_channels - b.channel)
+    b.chunk = 0
     b.patch, b.c, b.plans = scratch, scratch + patch_size(w), <Plan *> (scratch + patch_size(w) + padded(result_size(w)))
     bundle = index // parts % bundles
     b.first_group, b.end_group = part(w.g.groups, bundle, bundles), part(w.g.groups, bundle + 1, bundles)
@@ -345,6 +348,8 @@ cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const B
         multiply_phases(w, p, b)
     elif at_once(w, p):
         multiply_at_once(w, p, pair, b)
+    elif w.chunks > 1:
+        multiply_chunks(w, p, pair, b)
     else:
         for k in range(divide_up(slots(p), pass_slots(p))):
             if not multiply_band(w, p, pair, b, k):
@@ -393,7 +398,7 @@ cdef void store_in_turns(const Gather *w, const Patches *p, const Block *b, Pixe
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
     """c[channel][pixel] (+)= filter patch for KC slots."""
     cdef int64_t kc = smaller(KC, slots(p) - k * KC), i
-    cdef const real *filter = packed_filter(w, pair, b.group) + (k * w.g.dst_channels + b.channel) * LD
+    cdef const real *filter = packed_filter(w, pair, b) + (k * w.g.dst_channels + b.channel) * LD
     if b.in_plane and reads_planes(w, p):
         multiply_planes(w, p, b, k, kc, filter)
         return
@@ -479,7 +484,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     cdef bint writes = writes_results(w, p)
     cdef int64_t vectors = b.channels // VL * VL if writes else 0
     cdef int64_t distance = panel_distance(p), ld = g.dst_x * p.col.out_step
-    cdef const real *filter = packed_filter(w, pair, b.group)
+    cdef const real *filter = packed_filter(w, pair, b)
     cdef Rows src = pixel_rows(p, b, slot, kc)
     cdef Block rest = b[0]
     cdef Stream read, write
@@ -534,7 +539,7 @@ cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
 
 cdef bint writes_results(const Gather *w, const Patches *p) noexcept nogil:
     """Whether whole vectors of results are written where they belong as soon as they are computed: real ones or, of pairs, rounded ones that are no partial sums."""
-    return w.g.dst_c == 1 and w.fold.rows == 0 and (w.storage == REAL_STORAGE or (PAIR > 1 and slots(p) <= pass_slots(p)))
+    return w.g.dst_c == 1 and w.fold.rows == 0 and w.chunks == 1 and (w.storage == REAL_STORAGE or (PAIR > 1 and slots(p) <= pass_slots(p)))
 
 
 cdef int64_t spilled_pixels(const Gather *w) noexcept nogil:
@@ -560,7 +565,7 @@ cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, cons
     """multiply_pixels for a block's pixels at once, which saves planning each tile. Fetches as many of the next ones. 16 to 16 channels take 0.7 of the time,
     24 to 24 and 16 to 32 0.9, 144 to 24 1.0, whether they lie in a cache or not (float32, Zen 5)."""
     cdef int64_t depth = divide_up(slots(p), PAIR), whole = count_in_place(w, p, b), row = w.g.dst_x, tiles = divide_up(whole, MR)
-    cdef const real *filter = panels(packed_filter(w, pair, b.group), panel_distance(p), 0, b.channel)
+    cdef const real *filter = panels(packed_filter(w, pair, b), panel_distance(p), 0, b.channel)
     cdef Rows src = pixel_rows(p, b, 0, slots(p))
     cdef Pixel at = pixel(p, b.first)
     cdef real *dst = <real *> dst_pixel(w, p, b, &at)
@@ -657,7 +662,7 @@ cdef int64_t patch_size(const Gather *w) noexcept nogil:
 
 cdef int64_t result_size(const Gather *w) noexcept nogil:
     """Reals of c: all that is computed at a time where sums of several passes meet in it or channels are few, else the rows of a register tile."""
-    cdef int64_t each = (PIXELS + PAD if w.channel_rows or w.g.dst_c != 1 or most_slots(w) > KC or w.channels <= NR or w.fold.rows else MR) * (w.channels + PAD)
+    cdef int64_t each = (PIXELS + PAD if w.channel_rows or w.g.dst_c != 1 or most_slots(w) > KC or w.chunks > 1 or w.channels <= NR or w.fold.rows else MR) * (w.channels + PAD)
     return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if orders_phases(w) else each
 
 
@@ -681,21 +686,22 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     plan(w, threads)
     threads = <int> larger(smaller(threads, w.blocks[pairs]), 1)
     scratch_size = patch_size(w) + padded(result_size(w)) + plans_size(w)
-    slab = allocate(g.groups * w.group_panels + threads * scratch_size)
+    slab = allocate(g.groups * w.chunks * w.group_panels + threads * scratch_size)
     if slab == NULL:
         release(table)
         return 1
     w.filter_panels = slab
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
-    do_blocks(pack_filter, w, pairs * g.groups * filter_parts(w), threads, FIRST_FREE, NULL, 0)
-    do_blocks(gather_block, w, w.blocks[pairs], threads, FIRST_FREE, slab + g.groups * w.group_panels, scratch_size * sizeof(real))
+    do_blocks(pack_filter, w, pairs * g.groups * w.chunks * filter_parts(w), threads, FIRST_FREE, NULL, 0)
+    do_blocks(gather_block, w, w.blocks[pairs], threads, FIRST_FREE, slab + g.groups * w.chunks * w.group_panels, scratch_size * sizeof(real))
     release(slab)
     release(table)
     return 0
 
 
 include "conv_gather_bundle.pxi"
+include "conv_gather_chunk.pxi"
 include "conv_gather_fold.pxi"
 
 
@@ -710,11 +716,13 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     w.src = <const char *> inputs[0]
     w.filter = <const char *> inputs[1]
     w.dst = <char *> out
-    w.fold, w.sparse, w.finite = fold_of(w.g), False, &finite
+    w.fold, w.sparse, w.finite, w.chunks = fold_of(w.g), False, &finite, 1
     if groups > 1:
         failed = drive_bundles(&w, groups, num_threads)
     elif w.fold.rows:
         failed = drive_folded(&w, num_threads)
+    elif chunk_channels(w.g):
+        failed = drive_chunks(&w, num_threads)
     else:
         failed = drive(&w, num_threads)
     return outcome(failed, &finite)

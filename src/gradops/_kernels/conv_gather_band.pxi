@@ -130,11 +130,15 @@ cdef Ahead nothing() noexcept nogil:
 
 
 cdef Ahead next_band(const Gather *w, const Patches *p, const Block *b, const Band *band, int64_t taps) noexcept nogil:
-    """For the next group, or the first one and the next pixels; to be fetched while the tiles of all pixels are computed, each of so many taps. Strides and
+    """For the next chunk, the next group, or the first one and the next pixels; to be fetched while the tiles of all pixels are computed, each of so many taps. Strides and
     groups of 16 and 32 channels gain 1.05 to 1.4, on a disturbed machine 1.2 to 1.6, others 1.0 to 1.05 (2 threads of a Zen 4)."""
     cdef int64_t next = b.first + b.count, group = b.group + 1
     cdef Band following = band[0]
     cdef Ahead a = nothing()
+    if b.chunk + 1 < w.chunks:
+        a.src = band_lines(p, band, p.src + chunk_step(w))
+        a.burst = divide_up(lines_left(&a.src), divide_up(b.count, MR) * divide_up(b.channels, NR) * taps)
+        return a
     if group == b.end_group:
         group = b.first_group
         if next == b.end:
@@ -164,7 +168,7 @@ cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const B
     cdef Ahead ahead
     if not kept and (TILE > 1 or not has_band(p)):
         return False
-    if b.group == b.first_group or slots(p) > KC:
+    if (b.group == b.first_group and b.chunk == 0) or slots(p) > KC:
         place_band(p, b.first, b.count, 0 if kept else k * KC, slots(p) if kept else kc, PAIR, &plan.band)
         plan.fits = kept or within(p, &plan.band, band_room(w))
         plan_tiles(w, p, p, b, k, &plan.band, plan)
@@ -220,7 +224,7 @@ cdef void plan_tiles(const Gather *w, const Patches *p, const Patches *phase, co
     of a bundle: of 16 and 32 channels, they take 0.9 to 0.95 of the time (float32, Zen 5)."""
     cdef int64_t begin = ((phase.row.src_start - p.row.src_start) * band.width + phase.col.src_start - p.col.src_start) * band.pixel
     cdef int64_t rows = 1, cols = 1, ldc = w.channels + PAD, done = 0, run, own, count, i, t, slot
-    cdef bint together = orders_phases(w), passes = slots(phase) > KC or w.g.dst_c != 1 or w.fold.rows > 0
+    cdef bint together = orders_phases(w), passes = slots(phase) > KC or w.chunks > 1 or w.g.dst_c != 1 or w.fold.rows > 0
     cdef Pixel now = band.first
     cdef Taps taps, inside
     cdef Tile *tile
@@ -266,7 +270,8 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
     cdef const Problem *g = w.g
     cdef int64_t whole = b.channels // VL * VL if writes_results(w, p) else 0, distance = panel_distance(p)
     cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), inner = divide_up(whole, NR), panels_all = inner + divide_up(b.channels - whole, NR), n, j, channel
-    cdef const real *filter = packed_filter(w, pair, b.group)
+    cdef const real *filter = packed_filter(w, pair, b)
+    cdef bint begun = k > 0 or b.chunk > 0, last = (k + 1) * KC >= slots(p) and b.chunk == w.chunks - 1
     cdef const Tile *tile
     cdef Block rest = b[0]
     cdef Pixel at
@@ -274,14 +279,14 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
     for n in range(plan.tiles * panels_all):
         tile, j = &plan.tile[n % plan.tiles if TILE > 1 else n // panels_all], n // plan.tiles if TILE > 1 else n % panels_all
         if j < inner:
-            tap_product(plan.window, told(w), tile, smaller(NR, whole - j * NR), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + j * NR), at_result(True, <real *> dst_pixel(w, p, b, &tile.at), j * NR), g.dst_x * p.col.out_step, k > 0, PAIR > 1)
+            tap_product(plan.window, told(w), tile, smaller(NR, whole - j * NR), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + j * NR), at_result(True, <real *> dst_pixel(w, p, b, &tile.at), j * NR), g.dst_x * p.col.out_step, begun, PAIR > 1)
             continue
         channel = (j - inner) * NR
-        tap_product(plan.window, told(w), tile, smaller(NR, rest.channels - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, rest.channel + channel), b.c + tile.c + channel, ldc, k > 0, False)
-        if j == panels_all - 1 and (k + 1) * KC >= slots(p) and g.dst_c == 1:
+        tap_product(plan.window, told(w), tile, smaller(NR, rest.channels - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, rest.channel + channel), b.c + tile.c + channel, ldc, begun, False)
+        if j == panels_all - 1 and last and g.dst_c == 1:
             rest.c, at = b.c + tile.c, tile.at
             store_pixels(w, p, &rest, &at, tile.count)
-    if g.dst_c != 1 and not w.shared and (k + 1) * KC >= slots(p):
+    if g.dst_c != 1 and not w.shared and last:
         at = plan.band.first
         store_pixels(w, p, b, &at, b.count)
 

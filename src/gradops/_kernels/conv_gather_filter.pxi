@@ -18,7 +18,7 @@ cdef int64_t panel_distance(const Patches *p) noexcept nogil:
 
 
 cdef int64_t panel_size(const Gather *w, const Patches *p) noexcept nogil:
-    """Reals of the packed filter of one group and lane pair: [KC block][channel][LD] or [panel][slot][NR]."""
+    """Reals of the packed filter of one group, chunk and lane pair: [KC block][channel][LD] or [panel][slot][NR]."""
     if w.channel_rows:
         return divide_up(slots(p), KC) * w.g.dst_channels * LD
     return divide_up(w.g.dst_channels, NR) * panel_distance(p)
@@ -38,14 +38,14 @@ cdef bint has_filter_pairs(const Gather *w) noexcept nogil:
 
 
 cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
-    """Packs one part of the filter of one lane pair and group, tap by tap."""
+    """Packs one part of the filter of one lane pair, group and chunk, tap by tap."""
     cdef const Gather *w = <const Gather *> work
     cdef const Problem *g = w.g
-    cdef int64_t parts = filter_parts(w), pairs = g.row_lanes * g.col_lanes, pair = index // parts % pairs, group = index // parts // pairs
+    cdef int64_t parts = filter_parts(w), pairs = g.row_lanes * g.col_lanes, pair = index // parts % pairs, chunk = index // parts // pairs, group = chunk // w.chunks
     cdef Patches p = pair_patches(w, pair, group)
     cdef int64_t i, j, channel = index % parts * (CHANNEL_PART if w.channel_rows else NR)
     cdef int64_t channels = smaller(CHANNEL_PART if w.channel_rows else NR, g.dst_channels - channel), slot = 0
-    cdef real *dst = w.filter_panels + group * w.group_panels + w.panels[pair]
+    cdef real *dst = w.filter_panels + chunk * w.group_panels + w.panels[pair]
     cdef const char *tap
     if not w.channel_rows:
         dst += channel // NR * panel_distance(&p)
@@ -54,7 +54,7 @@ cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
     for i in range(p.row.taps):
         for j in range(p.col.taps):
             tap = w.filter + (group * g.filter_group + (p.row.filter_start + p.row.filter_step * i) * g.filter_y
-                              + (p.col.filter_start + p.col.filter_step * j) * g.filter_x + channel * g.filter_dst) * item_size(w.storage)
+                              + (p.col.filter_start + p.col.filter_step * j) * g.filter_x + chunk % w.chunks * g.src_channels * g.filter_src + channel * g.filter_dst) * item_size(w.storage)
             if w.channel_rows:
                 pack_tap_rows(w, tap, channel, channels, slot, dst)
             else:
@@ -115,9 +115,9 @@ cdef void pack_tap_rows(const Gather *w, const char *tap, int64_t channel, int64
         slot += take
 
 
-cdef const real *packed_filter(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
-    """The packed filter of the lane pair and group."""
-    return w.filter_panels + group * w.group_panels + w.panels[pair]
+cdef const real *packed_filter(const Gather *w, int64_t pair, const Block *b) noexcept nogil:
+    """The packed filter of the lane pair and a block's group and chunk."""
+    return w.filter_panels + (b.group * w.chunks + b.chunk) * w.group_panels + w.panels[pair]
 
 
 cdef const real *panels(const real *filter, int64_t distance, int64_t slot, int64_t channel) noexcept nogil:

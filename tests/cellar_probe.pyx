@@ -204,7 +204,7 @@ cdef void row_tile(int m, int nv, const _gemm.Operands *p, const real *a, const 
 def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate):
     cdef _gemm.Operands p = _gemm.operands(depth, NULL, _gemm.LD, ldb, ldc, accumulate)
     p.end = reals_of(a) + <int64_t> a.size
-    _storage.begin_tiles()
+    _storage.begin_tiles(_storage.TILE)
     _gemm.gemm_packed(column_tile if by_column else row_tile, by_column, m, n, &p, reals_of(a), reals_of(b), panel, reals_of(c))
     _storage.end_tiles()
 

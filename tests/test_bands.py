@@ -43,6 +43,8 @@ PROBLEMS = [
     Problem(n=2, h=25, w=9, c=24, k=20, dilations=(8, 1), padding="SAME"),  # more rows than taps read
     Problem(n=3, h=7, w=7, c=200, k=32, padding="SAME"),  # pairs of one band for all passes
     Problem(n=2, h=9, w=14, c=128, k=160, padding="SAME"),  # channels chunk by chunk, 2 of 64 and 5 of 32
+    Problem(n=2, h=5, w=28, c=32, k=40, padding="SAME"),  # rows of two tiles, and of three
+    Problem(n=1, h=11, w=33, c=40, k=32, padding="SAME"),
     Problem(n=2, h=6, w=15, c=256, k=256, groups=2, strides=(1, 2), padding="SAME"),
     Problem(n=2, h=9, w=15, c=76, k=34, r=4, s=3, strides=(2, 1), dilations=(2, 1), padding="SAME"),
 ]

@@ -66,6 +66,7 @@ cdef struct Operands:                                   # what all register tile
     bint narrow                                         # of PAIR: c is bfloat16, which sums are rounded to; they do not accumulate
     bint *finite                                        # of tiles: cleared if a sum is an infinity or NaN; NULL if no one asks
     const real *end                                     # of tiles: what a must not be read beyond; NULL if a lies in scratch
+    int64_t rows                                        # of a tile (TILE), at most TILE
     int64_t tile                                        # distance of a from tile to tile, if each is packed by itself; else 0
     int64_t one, two                                    # bytes from step to step of two streams; of TAPS, from line to line, and how many lines
 
@@ -76,7 +77,7 @@ ctypedef void (*tile_t)(int m, int nv, const Operands *p, const real *a, const r
 cdef inline Operands operands(int64_t depth, const Taps *taps, int64_t lda, int64_t ldb, int64_t ldc, bint accumulate) noexcept nogil:
     """Without streams."""
     cdef Operands p
-    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.finite, p.end, p.tile, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, NULL, 0, 0, 0
+    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.finite, p.end, p.rows, p.tile, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, NULL, TILE, 0, 0, 0
     return p
 
 
@@ -237,12 +238,13 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
     cdef const Taps *taps = p.taps
     cdef const real *at = a
     cdef int64_t tap = 0, depth = p.depth, ldb = NR if fetch & TAPS else p.ldb, step
-    cdef bint high = m > TILE, wide = nv > 1, whole = m % TILE == 0 and not p.narrow and p.finite == NULL, beyond = p.end != NULL and a + (2 if high else 1) * TILE * p.lda > p.end
+    cdef int64_t rows = p.rows
+    cdef bint high = m > rows, wide = nv > 1, whole = m % rows == 0 and not p.narrow and p.finite == NULL, beyond = p.end != NULL and a + (2 if high else 1) * rows * p.lda > p.end
     if p.accumulate and whole:
-        resume_sums(high, wide, c, p.ldc)
+        resume_sums(high, wide, rows, c, p.ldc)
     elif p.accumulate:                                  # as well, for the same bits
         copy_sums(m, nv, c, p.ldc, sums.at, NR)
-        resume_sums(high, wide, sums.at, NR)
+        resume_sums(high, wide, rows, sums.at, NR)
     else:
         zero_sums()
     while True:
@@ -257,12 +259,12 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
             if step < TILE:
                 edge_of_rows(at, p.lda, m, step, edge.at)
                 edge_of_steps(b, ldb, wide, step, sums.at)
-                add_product(high, wide, edge.at, TILE, sums.at, NR)
+                add_product(high, wide, rows, edge.at, TILE, sums.at, NR)
             elif beyond:
                 edge_of_rows(at, p.lda, m, step, edge.at)
-                add_product(high, wide, edge.at, TILE, b, ldb)
+                add_product(high, wide, rows, edge.at, TILE, b, ldb)
             else:
-                add_product(high, wide, at, p.lda, b, ldb)
+                add_product(high, wide, rows, at, p.lda, b, ldb)
             at += step
             b += step * ldb
             depth -= step
@@ -270,9 +272,9 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
         if not has_taps or taps == NULL or tap == taps.count:
             break
     if whole:
-        take_sums(high, wide, c, p.ldc)
+        take_sums(high, wide, rows, c, p.ldc)
         return
-    take_sums(high, wide, sums.at, NR)
+    take_sums(high, wide, rows, sums.at, NR)
     store_sums(m, nv, p, sums.at, c)
 
 

@@ -40,12 +40,12 @@ cdef extern from "kernels.h" nogil:
     void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld)
     ctypedef struct Sums:
         real *at
-    void begin_tiles()
+    void begin_tiles(int rows)
     void end_tiles()
     void zero_sums()
-    void add_product(bint high, bint wide, const real *a, int64_t lda, const real *b, int64_t ldb)
-    void resume_sums(bint high, bint wide, const real *c, int64_t ldc)
-    void take_sums(bint high, bint wide, real *c, int64_t ldc)
+    void add_product(bint high, bint wide, int64_t rows, const real *a, int64_t lda, const real *b, int64_t ldb)
+    void resume_sums(bint high, bint wide, int64_t rows, const real *c, int64_t ldc)
+    void take_sums(bint high, bint wide, int64_t rows, real *c, int64_t ldc)
     void edge_of_rows(const real *a, int64_t lda, int rows, int64_t steps, real *edge)
     void edge_of_steps(const real *b, int64_t ldb, bint wide, int64_t steps, real *edge)
     void prefetch_now(const void *p)

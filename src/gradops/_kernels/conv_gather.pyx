@@ -68,6 +68,7 @@ cdef struct Gather:
     bint shared                                         # whether blocks are those of all lane pairs, which read one band: that of `row` and `col`
     Lane row, col
     int64_t pixels, groups, channels                    # block sizes, at most
+    int64_t unit, tile_rows                             # pixels that blocks do not split, and of a tile (TILE), of which a register tile has two rows
     int64_t threads
     int64_t *panels                                     # where the packed filter of each lane pair begins, in reals of one group
     int64_t *blocks                                     # how many blocks lie before each lane pair
@@ -128,14 +129,9 @@ cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
     return reads_planes(w, p) and dst_in_planes(p)
 
 
-cdef int64_t unit(const Gather *w) noexcept nogil:
-    """Pixels that are not split, which a register tile computes at once."""
-    return VL if w.channel_rows else MR
-
-
 cdef int64_t cut(const Gather *w, int64_t count, int64_t index, int64_t parts) noexcept nogil:
     """Where part `index` of so many pixels begins."""
-    return smaller(part(divide_up(count, unit(w)), index, parts) * unit(w), count)
+    return smaller(part(divide_up(count, w.unit), index, parts) * w.unit, count)
 
 
 cdef int64_t span_blocks(const Gather *w) noexcept nogil:
@@ -145,7 +141,7 @@ cdef int64_t span_blocks(const Gather *w) noexcept nogil:
 
 cdef int64_t shares(const Gather *w, int64_t count, int64_t times) noexcept nogil:
     """Into how many spans so many pixels fall, of which there are so many."""
-    return even_parts(divide_up(count, w.pixels), divide_up(count, unit(w)), times * span_blocks(w), w.threads)
+    return even_parts(divide_up(count, w.pixels), divide_up(count, w.unit), times * span_blocks(w), w.threads)
 
 
 cdef int64_t whole_plane(const Gather *w) noexcept nogil:
@@ -198,6 +194,9 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.shared = shares_band(w)
     w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.in_turns = w.channel_rows and has_turns(w)
+    w.unit, w.tile_rows = VL if w.channel_rows else MR, TILE
+    if TILE > 1 and pairs == 1 and not w.channel_rows:
+        fit_rows(w)
     w.shared = w.shared and not w.channel_rows
     if pairs:
         w.rest = col_lanes(w.g)[0]
@@ -311,8 +310,8 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     b.first_group, b.end_group = part(w.g.groups, bundle, bundles), part(w.g.groups, bundle + 1, bundles)
     p = block_patches(w, pair, 0)
     b.in_plane = place_span(w, &p, index // parts // bundles, &first, &b.end)
-    steps = divide_up(divide_up(b.end - first, unit(w)), step_pixels(w, &p) // unit(w))
-    begin_tiles()
+    steps = divide_up(divide_up(b.end - first, w.unit), step_pixels(w, &p) // w.unit)
+    begin_tiles(<int> w.tile_rows)
     for i in range(steps):
         b.first = first + cut(w, b.end - first, i, steps)
         b.count = first + cut(w, b.end - first, i + 1, steps) - b.first
@@ -427,7 +426,7 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int6
     product.one, product.two, product.finite = read.step, 0, told(w)
     for n in range(tiles * panels):
         j, t = n % panels if TILE > 1 else n // tiles, n // panels if TILE > 1 else n % tiles
-        i, end = tile_begin(b.channels, t, tiles), tile_begin(b.channels, t + 1, tiles)
+        i, end = tile_begin(b.channels, t, tiles, TILE), tile_begin(b.channels, t + 1, tiles, TILE)
         for r in range(i, end if last else i):
             fetch_lines(dst + r * row + j * NR * size, NR * size, True)
         for r in range(part(kc, n, tiles * panels), part(kc, n + 1, tiles * panels) if TILE > 1 and read.step else 0):

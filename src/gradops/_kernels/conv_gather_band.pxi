@@ -53,6 +53,14 @@ cdef bint keeps_band(const Gather *w, const Patches *p) noexcept nogil:
     return longest_band(p.row, p.col, w.fold.pixels) * (g.src_channels // PAIR) <= PIXELS * LD
 
 
+cdef void fit_rows(Gather *w) noexcept nogil:
+    """Has blocks end with rows of pixels of a band that is kept, and tiles as many rows as divide those evenly: none goes through edges then. 3x3 taps take 0.8 to
+    0.93 of the time of 14x14, 28x28 and 56x56 pixels, others 0.97 to 1.0 (Granite Rapids)."""
+    cdef Patches p = pair_patches(w, 0, 0)
+    if keeps_band(w, &p) and p.col.count <= w.fold.pixels // 2:
+        w.unit, w.tile_rows = p.col.count, divide_up(p.col.count, divide_up(p.col.count, TILE))
+
+
 cdef int64_t longest_band(const Lane *row, const Lane *col, int64_t pixels) noexcept nogil:
     """Pixels of src of a band of so many pixels, wherever it begins, and of one row more."""
     cdef int64_t rows = (pixels - 2) // col.count + 2, images = (rows - 2) // row.count + 2
@@ -236,12 +244,12 @@ cdef void plan_tiles(const Gather *w, const Patches *p, const Patches *phase, co
     while done < b.count:
         run = smaller(p.col.count - now.v, b.count - done)
         own = smaller(run, phase.col.count - now.v) if now.u < phase.row.count else 0
-        count = divide_up(own, MR)
+        count = divide_up(own, 2 * w.tile_rows if TILE > 1 else MR)
         inside = taps_inside(phase, &taps, k * KC, now.u, &slot)
         for t in range(count):
             tile = &plan.tile[plan.tiles]
-            i = tile_begin(own, t, count)
-            tile.at, tile.taps, tile.slot, tile.count = now, inside, slot, tile_begin(own, t + 1, count) - i
+            i = tile_begin(own, t, count, w.tile_rows)
+            tile.at, tile.taps, tile.slot, tile.count = now, inside, slot, tile_begin(own, t + 1, count, w.tile_rows) - i
             tile.at.v += i
             tile.a = begin + band_index(p, band, &tile.at)
             tile.c = ((done * rows + (phase.row.out_start * run if together else 0) + i) * cols + (phase.col.out_start if together else 0)) * ldc if passes else 0
@@ -250,9 +258,9 @@ cdef void plan_tiles(const Gather *w, const Patches *p, const Patches *phase, co
         done += run
 
 
-cdef int64_t tile_begin(int64_t pixels, int64_t index, int64_t tiles) noexcept nogil:
-    """Where a register tile of so many pixels of a row begins."""
-    return smaller(part(divide_up(pixels, TILE), index, tiles) * TILE, pixels)
+cdef int64_t tile_begin(int64_t count, int64_t index, int64_t tiles, int64_t rows) noexcept nogil:
+    """Where a register tile of so many pixels or channels begins: with a tile of so many rows."""
+    return smaller(part(divide_up(count, rows), index, tiles) * rows, count)
 
 
 cdef int window_of(const Patches *phase) noexcept nogil:
@@ -279,10 +287,10 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
     for n in range(plan.tiles * panels_all):
         tile, j = &plan.tile[n % plan.tiles if TILE > 1 else n // panels_all], n // plan.tiles if TILE > 1 else n % panels_all
         if j < inner:
-            tap_product(plan.window, told(w), tile, smaller(NR, whole - j * NR), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + j * NR), at_result(True, <real *> dst_pixel(w, p, b, &tile.at), j * NR), g.dst_x * p.col.out_step, begun, PAIR > 1)
+            tap_product(w, plan.window, tile, smaller(NR, whole - j * NR), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + j * NR), at_result(True, <real *> dst_pixel(w, p, b, &tile.at), j * NR), g.dst_x * p.col.out_step, begun, PAIR > 1)
             continue
         channel = (j - inner) * NR
-        tap_product(plan.window, told(w), tile, smaller(NR, rest.channels - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, rest.channel + channel), b.c + tile.c + channel, ldc, begun, False)
+        tap_product(w, plan.window, tile, smaller(NR, rest.channels - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, rest.channel + channel), b.c + tile.c + channel, ldc, begun, False)
         if j == panels_all - 1 and last and g.dst_c == 1:
             rest.c, at = b.c + tile.c, tile.at
             store_pixels(w, p, &rest, &at, tile.count)
@@ -291,12 +299,12 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
         store_pixels(w, p, b, &at, b.count)
 
 
-cdef void tap_product(int window, bint *finite, const Tile *tile, int64_t n, Ahead *ahead, const real *band, int64_t lda, const real *filter, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:
+cdef void tap_product(const Gather *w, int window, const Tile *tile, int64_t n, Ahead *ahead, const real *band, int64_t lda, const real *filter, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:
     """c (+)= band filter for a register tile of pixels and a panel of channels."""
     cdef Operands p = operands(0, &tile.taps, lda, NR, ldc, accumulate)
     cdef Lines *lines = &ahead.src if ahead.src.left else &ahead.dst
     cdef const char *one
-    p.narrow, p.finite, p.one, p.two = narrow, finite, lines.step, ahead.burst if lines.left else 0
+    p.rows, p.narrow, p.finite, p.one, p.two = w.tile_rows, narrow, told(w), lines.step, ahead.burst if lines.left else 0
     one = take_lines(lines, tile.taps.count * ahead.burst)
     if TILE == 1 and window and n <= VL:
         window_tile(window, <int> tile.count, &p, band + tile.a, filter, c, one)

@@ -349,11 +349,11 @@ typedef struct { real at[MR * NR] __attribute__((aligned(64))); } Sums;
 /* What is written has to be in memory before a tile is loaded from it, and after one is stored, which the intrinsics do not tell. */
 static inline void settle(void) { __asm__ volatile("" ::: "memory"); }
 
-static inline void begin_tiles(void) {
+static inline void begin_tiles(int rows) {
     struct { uint8_t palette, row, unused[14]; uint16_t bytes[16]; uint8_t rows[16]; } shapes = {.palette = 1};
     for (int i = 0; i < 8; i++) {
         shapes.bytes[i] = 64;
-        shapes.rows[i] = TILE;
+        shapes.rows[i] = i < 6 ? rows : TILE;
     }
     settle();
     _tile_loadconfig(&shapes);
@@ -367,8 +367,8 @@ static inline void zero_sums(void) {
     _tile_zero(3);
 }
 
-/* sums += a b for TILE steps, a having more than TILE rows if it is high, and b two vectors if it is wide. */
-static inline void add_product(int high, int wide, const real *a, int64_t lda, const real *b, int64_t ldb) {
+/* sums += a b for TILE steps, a having more than a tile's rows if it is high, and b two vectors if it is wide. */
+static inline void add_product(int high, int wide, int64_t rows, const real *a, int64_t lda, const real *b, int64_t ldb) {
     lda *= sizeof(real);
     ldb *= sizeof(real);
     settle();
@@ -380,15 +380,15 @@ static inline void add_product(int high, int wide, const real *a, int64_t lda, c
         _tile_dpbf16ps(1, 4, 7);
     }
     if (high) {
-        _tile_loadd(5, (const char *)a + TILE * lda, lda);
+        _tile_loadd(5, (const char *)a + rows * lda, lda);
         _tile_dpbf16ps(2, 5, 6);
         if (wide) _tile_dpbf16ps(3, 5, 7);
     }
 }
 
 /* Sums of whole tiles in memory: to go on from, and as they have become. */
-static inline void resume_sums(int high, int wide, const real *c, int64_t ldc) {
-    const char *lower = (const char *)(c + TILE * ldc);
+static inline void resume_sums(int high, int wide, int64_t rows, const real *c, int64_t ldc) {
+    const char *lower = (const char *)(c + rows * ldc);
     ldc *= sizeof(real);
     settle();
     _tile_loadd(0, c, ldc);
@@ -399,8 +399,8 @@ static inline void resume_sums(int high, int wide, const real *c, int64_t ldc) {
     }
 }
 
-static inline void take_sums(int high, int wide, real *c, int64_t ldc) {
-    char *lower = (char *)(c + TILE * ldc);
+static inline void take_sums(int high, int wide, int64_t rows, real *c, int64_t ldc) {
+    char *lower = (char *)(c + rows * ldc);
     ldc *= sizeof(real);
     _tile_stored(0, c, ldc);
     if (wide) _tile_stored(1, c + VL, ldc);
@@ -427,12 +427,12 @@ static inline void edge_of_steps(const real *b, int64_t ldb, int wide, int64_t s
 
 #else
 
-static inline void begin_tiles(void) {}
+static inline void begin_tiles(int rows) {}
 static inline void end_tiles(void) {}
 static inline void zero_sums(void) {}
-static inline void add_product(int high, int wide, const real *a, int64_t lda, const real *b, int64_t ldb) {}
-static inline void resume_sums(int high, int wide, const real *c, int64_t ldc) {}
-static inline void take_sums(int high, int wide, real *c, int64_t ldc) {}
+static inline void add_product(int high, int wide, int64_t rows, const real *a, int64_t lda, const real *b, int64_t ldb) {}
+static inline void resume_sums(int high, int wide, int64_t rows, const real *c, int64_t ldc) {}
+static inline void take_sums(int high, int wide, int64_t rows, real *c, int64_t ldc) {}
 static inline void edge_of_rows(const real *a, int64_t lda, int rows, int64_t steps, real *edge) {}
 static inline void edge_of_steps(const real *b, int64_t ldb, int wide, int64_t steps, real *edge) {}
 

@@ -49,11 +49,11 @@ cdef void multiply_tiles(const real *start, int64_t rounds, real *out) noexcept 
     cdef int64_t _k
     for _k in range(MR * NR):                           # operands, where lines of a cache begin
         sums.at[_k] = start[0]
-    begin_tiles()
+    begin_tiles(TILE)
     zero_sums()
     for _k in range(rounds):
-        add_product(True, True, sums.at, TILE, sums.at, NR)
-    take_sums(True, True, sums.at, NR)
+        add_product(True, True, TILE, sums.at, TILE, sums.at, NR)
+    take_sums(True, True, TILE, sums.at, NR)
     end_tiles()
     out[0] = sums.at[0]
 

@@ -47,10 +47,19 @@ def test_rows_are_ops_layouts_and_dtypes():
     assert all(float(row["ms"]) > 0 and float(row["error"]) < 1e-5 for row in rows)
 
 
-def test_json_holds_what_the_table_shows(tmp_path):
-    path = tmp_path / "results.json"
-    (shown,) = table(good("bench", TINY, "--op", "filter", "--batch", "3", "--json", str(path), *FAST))
-    results = json.loads(path.read_text())
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Results on one thread and on two, and what was shown of the first."""
+    paths = [str(tmp_path_factory.mktemp("results") / f"{threads}.json") for threads in (1, 2)]
+    shown, _ = (
+        good("bench", TINY, "--op", "filter", "--batch", "3", "--json", path, "--budget", "0.1", "--threads", path[-6])
+        for path in paths
+    )
+    return paths, shown
+
+
+def test_json_holds_what_the_table_shows(saved):
+    (shown,), results = table(saved[1]), json.loads(Path(saved[0][0]).read_text())
     (row,) = results["rows"]
     assert row["op"] == "conv2d_backprop_filter" and row["problem"].startswith("mb3ic8")
     assert row["flops"] == 2 * 3 * 7 * 7 * 8 * 8 * 9
@@ -90,20 +99,15 @@ def test_filter_leaves_rows_out():
     assert [row["op"] for row in rows] == ["input"]
 
 
-def test_compare_says_what_changed(tmp_path):
-    paths = [str(tmp_path / name) for name in ("a.json", "b.json")]
-    for path in paths:
-        good("bench", TINY, "--op", "input", "--json", path, *FAST)
-    assert "1 rows in both" in good("bench", "compare", *paths)
-    assert good("bench", "summary", paths[0], "--rows").count("| small ") == 1
+def test_compare_says_what_changed(saved):
+    (path, _), _ = saved
+    assert "1 rows in both" in good("bench", "compare", path, path)
+    assert good("bench", "summary", path, "--rows").count("| small ") == 1
 
 
-def test_plot_draws_what_the_results_permit(tmp_path):
+def test_plot_draws_what_the_results_permit(saved, tmp_path):
     pytest.importorskip("matplotlib", reason="drawing needs matplotlib")
-    paths = [str(tmp_path / f"{threads}.json") for threads in (1, 2)]
-    for path in paths:
-        good("bench", TINY, "--json", path, "--budget", "0.1", "--threads", path[-6])
-    drawn = good("bench", "plot", *paths, "-o", str(tmp_path / "pictures")).splitlines()
+    drawn = good("bench", "plot", *saved[0], "-o", str(tmp_path / "pictures")).splitlines()
     assert [Path(path).name for path in drawn] == ["roofline.png", "threads.png"]
     assert all(Path(path).stat().st_size > 10_000 for path in drawn)
 

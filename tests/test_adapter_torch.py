@@ -330,22 +330,27 @@ def test_kinds_can_be_chosen(kind):
 
 
 def test_declining_costs_microseconds():
-    """The bar is 8 us on an idle machine; a test may meet a busy one."""
+    """The bar is 8 us on an idle machine; a test may meet a busy one. On one thread: to wake another takes PyTorch 1 us or 100."""
     given = (torch.ones(1, 2, 4, 4), torch.ones(1, 2, 4, 4), torch.ones(2, 2, 1, 1), [2], [1, 1], [0, 0], [1, 1])
     rest = (False, [0, 0], 1, [True, True, True])
+    op, threads = torch.ops.aten.convolution_backward.default, torch.get_num_threads()
 
-    def best():
-        op, times = torch.ops.aten.convolution_backward.default, []
-        for _ in range(15):
-            begin = time.perf_counter()
-            for _ in range(300):
-                op(*given, *rest)
-            times.append((time.perf_counter() - begin) / 300)
-        return min(times)
+    def seconds():
+        begin = time.perf_counter()
+        for _ in range(300):
+            op(*given, *rest)
+        return (time.perf_counter() - begin) / 300
 
-    native = best()
-    with gt.enabled():
-        assert best() - native < 80e-6
+    torch.set_num_threads(1)
+    try:
+        native, declined = [], []
+        for _ in range(15):  # turn by turn
+            native.append(seconds())
+            with gt.enabled():
+                declined.append(seconds())
+        assert min(declined) - min(native) < 80e-6
+    finally:
+        torch.set_num_threads(threads)
 
 
 # Switching

@@ -51,6 +51,11 @@ cdef int64_t WAYS = cache_ways()                        # of the first cache: as
 cdef bint INTEL = is_intel()
 
 
+cdef struct OnePair:                                    # a problem and its only lane pair
+    Problem problem
+    Lane row, col
+
+
 cdef struct Fold:                                       # of `conv_gather_fold`: blocks of pixels whose channels are those of one
     const Problem *g                                    # the problem that has those pixels
     int64_t rows, cols                                  # of a block

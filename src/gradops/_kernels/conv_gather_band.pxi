@@ -145,14 +145,13 @@ cdef Ahead next_band(const Gather *w, const Patches *p, const Block *b, const Ba
     cdef Ahead a = nothing()
     if b.chunk + 1 < w.chunks:
         a.src = band_lines(p, band, p.src + chunk_step(w))
-        a.burst = divide_up(lines_left(&a.src), divide_up(b.count, MR) * divide_up(b.channels, NR) * taps)
-        return a
-    if group == b.end_group:
-        group = b.first_group
-        if next == b.end:
-            return a
-        place_band(p, next, smaller(b.count, b.end - next), 0, slots(p), PAIR, &following)
-    a.src, a.dst = band_lines(p, &following, group_src(w, group)), dst_lines(w, p, b, &following, group)
+    else:
+        if group == b.end_group:
+            group = b.first_group
+            if next == b.end:
+                return a
+            place_band(p, next, smaller(b.count, b.end - next), 0, slots(p), PAIR, &following)
+        a.src, a.dst = band_lines(p, &following, group_src(w, group)), dst_lines(w, p, b, &following, group)
     a.burst = divide_up(lines_left(&a.src) + lines_left(&a.dst), divide_up(b.count, MR) * divide_up(b.channels, NR) * taps)
     return a
 

@@ -4,16 +4,11 @@ its band and a panel of its filter then stay in the first cache, where taps read
 from libc.stdint cimport int64_t
 from _gemm cimport KC
 from _patches cimport Patches
-from _problem cimport Lane, Problem, row_lanes, col_lanes
+from _problem cimport Problem, row_lanes, col_lanes
 from _storage cimport NR, PAIR, TILE, item_size
 
 cdef enum:
     LEAST_CHUNKS = 3                                    # that have fewer channels than a pass has room for: more than these
-
-
-cdef struct Chunk:                                      # the problem of one chunk, and its lanes
-    Problem problem
-    Lane row, col
 
 
 cdef int64_t chunk_channels(const Problem *g) noexcept nogil:
@@ -45,7 +40,7 @@ cdef void multiply_chunks(const Gather *w, const Patches *p, int64_t pair, const
 cdef int drive_chunks(Gather *w, int threads) noexcept nogil:
     """drive with chunks, if their bands are kept."""
     cdef const Problem *g = w.g
-    cdef Chunk chunk
+    cdef OnePair chunk
     cdef Patches p
     chunk.problem, chunk.row, chunk.col = g[0], row_lanes(g)[0], col_lanes(g)[0]
     chunk.problem.src_channels = chunk_channels(g)

@@ -21,11 +21,6 @@ cdef enum:
     PAIRS_FOLDED = 2 * TILE                             # MOST_FOLDED, in pairs
 
 
-cdef struct Whole:                                      # the problem of blocks, and its lanes
-    Problem problem
-    Lane row, col
-
-
 cdef struct Folded:                                     # where a filter goes
     const Gather *w                                     # of the problem whose pixels are folded
     const Problem *whole                                # and of blocks
@@ -198,7 +193,7 @@ cdef void unfold_pairs(const Gather *w, const real *sums, int64_t count, const P
 
 cdef int drive_folded(Gather *w, int threads) noexcept nogil:
     """drive with blocks of pixels as one."""
-    cdef Whole whole
+    cdef OnePair whole
     cdef Folded folded
     cdef int failed
     fold(&w.fold, &whole.problem)

@@ -66,7 +66,7 @@ cdef struct Reduce:
     int64_t ldc                                         # distance of their rows
     Strips strips                                       # of tiles
     int64_t bundled                                     # groups that are one of the problem
-    bint packed                                         # whether blocks pack rows of pixels as tiles read them
+    bint packed                                         # whether blocks pack both operands as tiles read them
     bint wide                                           # whether they have twice as many channels, whose sums lie where dy would be packed
 
 

@@ -98,6 +98,10 @@ def narrow_block(int storage, src, int64_t ld, int64_t rows, int64_t cols, dst, 
     _storage.narrow_block(storage, reals_of(src), ld, rows, cols, bytes_of(dst), dst_row, dst_col)
 
 
+def narrow_rows(src, int64_t ld, int64_t rows, int64_t cols, dst, int64_t row):
+    _storage.narrow_rows(reals_of(src), ld, rows, cols, <char *> bytes_of(dst), row)
+
+
 def narrow_in_turns(int storage, even, odd, int64_t n, dst):
     _storage.narrow_in_turns(storage, reals_of(even), reals_of(odd), n, bytes_of(dst))
 
@@ -201,10 +205,10 @@ cdef void row_tile(int m, int nv, const _gemm.Operands *p, const real *a, const 
     _gemm.gemm_tile(False, False, _gemm.NOTHING, m, nv, p, a, b, c, one, two)
 
 
-def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate):
+def gemm_block(bint by_column, int64_t m, int64_t n, int64_t depth, a, b, int64_t ldb, int64_t panel, c, int64_t ldc, bint accumulate, int64_t steps=_storage.TILE):
     cdef _gemm.Operands p = _gemm.operands(depth, NULL, _gemm.LD, ldb, ldc, accumulate)
-    p.end = reals_of(a) + <int64_t> a.size
-    _storage.begin_tiles(_storage.TILE)
+    p.end, p.steps = reals_of(a) + <int64_t> a.size, steps
+    _storage.begin_tiles(_storage.TILE, <int> steps)
     _gemm.gemm_packed(column_tile if by_column else row_tile, by_column, m, n, &p, reals_of(a), reals_of(b), panel, reals_of(c))
     _storage.end_tiles()
 

@@ -651,9 +651,19 @@ def test_an_infinity_or_nan_is_found_in_either_half_of_a_pair(pairing, special):
         assert [pairing.pairs_finite(pairs, n) for n in range(20)] == [2 * n < size for n in range(20)]
 
 
+def test_rows_of_sums_are_narrowed_and_no_others_touched(pairing):
+    dtype, width = dtype_named("bfloat16"), pairing.SIZES["NR"]
+    special = np.array([1 + 2**-8, 1 + 3 * 2**-8, -3.3e38, np.inf, np.nan, -0.0, 2.0**-126], np.float32)
+    for rows, cols, ld in product((0, 1, 5), range(1, width + 1), (width, width + 3)):
+        src = np.resize(special, (rows + 1, ld))
+        wanted = src[:rows, :cols].astype(dtype).view(np.uint16)
+        with only(lattice(rows, cols, cols + 5, 1), wanted, np.uint16, (rows, cols, ld)) as dst:
+            pairing.narrow_rows(src, ld, rows, cols, dst, 2 * (cols + 5))
+
+
 @pytest.mark.parametrize("depth", [1, 7, 32, 33, 64, 95])
 def test_product_of_pairs_is_the_sum_of_both_products_and_stays_inside(pairing, depth):
-    ld, width, lanes = (pairing.SIZES[name] for name in ("LD", "NR", "VL"))
+    ld, width, lanes, tile = (pairing.SIZES[name] for name in ("LD", "NR", "VL", "TILE"))
     for rows, cols in product((*range(1, 36), 70), (width // 2 - 1, width, width + 1, 2 * width)):
         a, b = integers((rows, depth), "float32"), integers((depth, cols), "float32", seed=1)
         b_whole = np.pad(b, ((0, depth % 2), (0, -cols % width)))
@@ -664,10 +674,11 @@ def test_product_of_pairs_is_the_sum_of_both_products_and_stays_inside(pairing, 
             pairing.pair_rows(b_panel[panel * 2 * pairs :], depth, width, width)
         whole = -(-cols // lanes) * lanes
         exact, ldc = np.pad(exact, ((0, 0), (0, whole - cols))), b_whole.shape[1] + 3
-        for add in False, True:
-            here, label = lattice(rows, whole, ldc, 1), (rows, cols, add)
+        for add, steps in product((False, True), sorted({tile, -(-3 * tile // 4), -(-tile // 3)})):
+            here, label = lattice(rows, whole, ldc, 1), (rows, cols, add, steps)
             with only(here, exact + GUARD * add, "float32", label) as c:
-                pairing.gemm_block(False, rows, cols, pairs, a_panel, b_panel, width, 2 * pairs * width, c, ldc, add)
+                operands = a_panel, b_panel, width, 2 * pairs * width
+                pairing.gemm_block(False, rows, cols, pairs, *operands, c, ldc, add, steps)
 
 
 def leading(matrix, ld):
@@ -764,6 +775,7 @@ PAIRS = [
     ("conv2d", "n1h3w70c4k4r2s3_g2_p1.2.3.1_nchw"),
     ("conv2d", "n2h9w75c5k4r3s2_u2x2_d1x3_p1.2.40.37_nchw"),  # every second pixel, some of which read nothing
     ("conv2d", "n1h4w40c6k3r1s1_nchw"),
+    ("conv2d", "n1h3w170c5k2r2s3_p0.0.0.1_nchw"),  # long rows, some of which lie inside
     ("conv2d_backprop_input", "n2h6w40c5k6r4s3_u2x1_same_nchw"),
     ("conv2d_backprop_input", "n1h5w33c4k8r3s5_u1x2_g2_same_nchw"),
 ]

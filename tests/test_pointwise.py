@@ -48,6 +48,7 @@ PROBLEMS = [
     pointwise(n=2, h=12, w=12, c=8, k=520),
     pointwise(n=2, h=40, w=30, c=530, k=34, groups=2),
     pointwise(n=1, h=32, w=64, c=8, k=16),  # planes that crowd a few cache sets
+    pointwise(n=1, h=9, w=15, c=72, k=144),  # steps that fill more tiles evenly
     pointwise(n=2, h=10, w=15, c=24, k=32, strides=(2, 3)),
     pointwise(n=2, h=23, w=24, c=20, k=530, strides=(2, 2)),  # more channels than a block of others has
     pointwise(n=1, h=8, w=9, c=19, k=32, padding=(1, 0, 2, 1)),

@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, infinities, load, multiply_add, narrow_block, resume_sums, store, store_narrowed, subnormals, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, infinities, load, multiply_add, narrow_block, narrow_rows, resume_sums, store, store_narrowed, subnormals, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512 + TILE // 2 * 16                           # depth of one pass over packed panels; of tiles 640, so that 64 channels times 3x3 taps are one
@@ -63,10 +63,13 @@ cdef struct Operands:                                   # what all register tile
     int64_t depth, lda, ldb, ldc
     const Taps *taps
     bint accumulate, ahead                              # ahead: each tile first fetches the c that it is going to write
-    bint narrow                                         # of PAIR: c is bfloat16, which sums are rounded to; they do not accumulate
+    bint narrow                                         # of PAIR: c is bfloat16, which sums are rounded to
+    const real *before                                  # of tiles that are narrowed: sums to go on from, rows `before_ld` apart, if they accumulate
+    int64_t before_ld
     bint *finite                                        # of tiles: cleared if a sum is an infinity or NaN; NULL if no one asks
     const real *end                                     # of tiles: what a must not be read beyond; NULL if a lies in scratch
-    int64_t rows                                        # of a tile (TILE), at most TILE
+    bint trails                                         # of tiles: after b come finite numbers, as many steps as a tile has
+    int64_t rows, steps                                 # of a tile (TILE), at most TILE
     int64_t tile                                        # distance of a from tile to tile, if each is packed by itself; else 0
     int64_t one, two                                    # bytes from step to step of two streams; of TAPS, from line to line, and how many lines
 
@@ -77,7 +80,7 @@ ctypedef void (*tile_t)(int m, int nv, const Operands *p, const real *a, const r
 cdef inline Operands operands(int64_t depth, const Taps *taps, int64_t lda, int64_t ldb, int64_t ldc, bint accumulate) noexcept nogil:
     """Without streams."""
     cdef Operands p
-    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.finite, p.end, p.rows, p.tile, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, NULL, TILE, 0, 0, 0
+    p.depth, p.taps, p.lda, p.ldb, p.ldc, p.accumulate, p.ahead, p.narrow, p.before, p.before_ld, p.finite, p.end, p.trails, p.rows, p.steps, p.tile, p.one, p.two = depth, taps, lda, ldb, ldc, accumulate, False, False, NULL, 0, NULL, NULL, False, TILE, TILE, 0, 0, 0
     return p
 
 
@@ -196,17 +199,8 @@ cdef inline void store_sums(int m, int nv, const Operands *p, const real *sums, 
                 doubtful |= infinities(load(sums + i * NR + j * VL))
         if doubtful:
             p.finite[0] = False
-        doubtful = 0
     if p.narrow:
-        for i in range(m):
-            for j in range(nv):
-                doubtful |= subnormals(load(sums + i * NR + j * VL))
-        if doubtful:
-            narrow_block(BFLOAT16, sums, NR, m, nv * VL, <char *> c, p.ldc, 1)
-            return
-        for i in range(m):
-            for j in range(nv):
-                store_narrowed(<char *> at_result(True, c, i * p.ldc + j * VL), load(sums + i * NR + j * VL))
+        narrow_rows(sums, NR, m, nv * VL, <char *> c, 2 * p.ldc)
     else:
         copy_sums(m, nv, sums, NR, c, p.ldc)
 
@@ -218,32 +212,49 @@ cdef inline void copy_sums(int m, int nv, const real *src, int64_t src_ld, real 
             store(dst + i * dst_ld + j * VL, load(src + i * src_ld + j * VL))
 
 
-cdef inline void fetch_steps(Fetch fetch, const Operands *p, const char *one, const char *two) noexcept nogil:
-    """What TILE steps of a product fetch."""
-    cdef int i
-    for i in range(TILE if fetch & (READS | READ_WRITE) else 0):
-        prefetch_soon(one + i * p.one)
-        if fetch & READS:
-            prefetch_soon(two + i * p.two)
-        else:
-            prefetch_to_write(two + i * p.two)
+cdef inline int64_t lines_of(int64_t steps, int64_t step) noexcept nogil:
+    """How many cache lines so many steps of a stream are, so many bytes each."""
+    return steps if step >= LINE else divide_up(steps * step, LINE)
+
+
+cdef inline void add_products(bint high, bint wide, int64_t rows, Fetch fetch, const Operands *p, const real *a, const real *b, int64_t ldb, int64_t tiles, const char **one, const char **two) noexcept nogil:
+    """The sums of so many tiles of steps. Fetches no line twice, since loads are what tiles wait for."""
+    cdef int64_t ones = lines_of(p.steps, p.one) if fetch & (READS | READ_WRITE) else 0, twos = lines_of(p.steps, p.two) if fetch & (READS | READ_WRITE) else 0
+    cdef int64_t next_one = larger(p.one, LINE), next_two = larger(p.two, LINE), i, _
+    cdef const char *first = one[0]
+    cdef const char *second = two[0]
+    for _ in range(tiles):
+        for i in range(ones):
+            prefetch_soon(first + i * next_one)
+        for i in range(twos):
+            if fetch & READS:
+                prefetch_soon(second + i * next_two)
+            else:
+                prefetch_to_write(second + i * next_two)
+        if fetch & (READS | READ_WRITE):
+            first += p.steps * p.one
+            second += p.steps * p.two
+        add_product(high, wide, rows, a, p.lda, b, ldb)
+        a += p.steps
+        b += p.steps * ldb
+    one[0], two[0] = first, second
 
 
 cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    """gemm_ukr for m <= MR and nv <= NV in tiles, whose rows of a may be followed by others; what fills no tile goes through edges, zeros on both sides.
+    """gemm_ukr for m <= MR and nv <= NV in tiles, whose rows of a may be followed by others; what fills no tile goes through edges, zeros on both sides, or of a alone.
 
     *Assumes:* has_taps and fetch are compile-time constants of the caller; what follows on the rows of a is readable as far as p.end, and tiles have begun.
     """
     cdef Sums sums, edge
     cdef const Taps *taps = p.taps
     cdef const real *at = a
-    cdef int64_t tap = 0, depth = p.depth, ldb = NR if fetch & TAPS else p.ldb, step
+    cdef int64_t tap = 0, depth = p.depth, ldb = NR if fetch & TAPS else p.ldb, tiles, some
     cdef int64_t rows = p.rows
     cdef bint high = m > rows, wide = nv > 1, whole = m % rows == 0 and not p.narrow and p.finite == NULL, beyond = p.end != NULL and a + (2 if high else 1) * rows * p.lda > p.end
-    if p.accumulate and whole:
-        resume_sums(high, wide, rows, c, p.ldc)
+    if p.accumulate and m % rows == 0:
+        resume_sums(high, wide, rows, p.before if p.narrow else c, p.before_ld if p.narrow else p.ldc)
     elif p.accumulate:                                  # as well, for the same bits
-        copy_sums(m, nv, c, p.ldc, sums.at, NR)
+        copy_sums(m, nv, p.before if p.narrow else c, p.before_ld if p.narrow else p.ldc, sums.at, NR)
         resume_sums(high, wide, rows, sums.at, NR)
     else:
         zero_sums()
@@ -252,22 +263,25 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
             at, depth = a + taps.at[tap], taps.depth[tap]
         if fetch & TAPS:
             one = fetch_some(one, p.one, p.two)
+        tiles = 0 if beyond else depth // p.steps
+        if high and wide and rows == TILE:
+            add_products(True, True, TILE, fetch, p, at, b, ldb, tiles, &one, &two)
+        else:
+            add_products(high, wide, rows, fetch, p, at, b, ldb, tiles, &one, &two)
+        at += tiles * p.steps
+        b += tiles * p.steps * ldb
+        depth -= tiles * p.steps
         while depth > 0:
-            fetch_steps(fetch, p, one, two)
-            one, two = one + TILE * p.one if not fetch & TAPS else one, two + TILE * p.two if not fetch & TAPS else two
-            step = smaller(depth, TILE)
-            if step < TILE:
-                edge_of_rows(at, p.lda, m, step, edge.at)
-                edge_of_steps(b, ldb, wide, step, sums.at)
+            some = smaller(depth, p.steps)
+            edge_of_rows(at, p.lda, m, some, edge.at)
+            if some < p.steps and not p.trails:
+                edge_of_steps(b, ldb, wide, some, sums.at)
                 add_product(high, wide, rows, edge.at, TILE, sums.at, NR)
-            elif beyond:
-                edge_of_rows(at, p.lda, m, step, edge.at)
-                add_product(high, wide, rows, edge.at, TILE, b, ldb)
             else:
-                add_product(high, wide, rows, at, p.lda, b, ldb)
-            at += step
-            b += step * ldb
-            depth -= step
+                add_product(high, wide, rows, edge.at, TILE, b, ldb)
+            at += some
+            b += some * ldb
+            depth -= some
         tap += 1
         if not has_taps or taps == NULL or tap == taps.count:
             break

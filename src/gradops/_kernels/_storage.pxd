@@ -40,7 +40,7 @@ cdef extern from "kernels.h" nogil:
     void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld)
     ctypedef struct Sums:
         real *at
-    void begin_tiles(int rows)
+    void begin_tiles(int rows, int steps)
     void end_tiles()
     void zero_sums()
     void add_product(bint high, bint wide, int64_t rows, const real *a, int64_t lda, const real *b, int64_t ldb)
@@ -69,6 +69,7 @@ cdef extern from "kernels.h" nogil:
     void store_narrowed(char *dst, vec v)
     int subnormals(vec v)
     int infinities(vec v)
+    void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t row)
     void store_even(const real *src, int64_t n, real *dst)
     void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst)
     void interleave(const real *even, const real *odd, int64_t n, real *dst)

@@ -17,7 +17,7 @@ from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, beg
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, has_pairs, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, pack_slot_pairs, pack_slots, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, takes_turns, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, TILE, VL, begin_tiles, clear, end_tiles, item_size, fetch_lines, narrow_block, narrow_in_turns, pair_columns, pair_rows
+from _storage cimport real, LINE, MR, NR, NV, PACKED_STORAGE, PAIR, REAL_STORAGE, TILE, VL, begin_tiles, clear, end_tiles, item_size, fetch_lines, narrow_block, narrow_in_turns, narrow_rows, pair_columns, pair_rows
 
 cdef enum:
     PIXELS = 128 + TILE // 2 * 16                       # that are packed at a time, of tiles 256; in pixel rows rounded down to register tiles
@@ -40,6 +40,7 @@ cdef enum:
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     MOST_FOLDED = 4 * TILE                              # channels of a block of pixels, at most
+    MORE_TILES = 4                                      # one for as many is few: of 72 steps, 6 times 12 instead of 4 times 16 and 8
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 
 
@@ -74,6 +75,7 @@ cdef struct Gather:
     Lane row, col
     int64_t pixels, groups, channels                    # block sizes, at most
     int64_t unit, tile_rows                             # pixels that blocks do not split, and of a tile (TILE), of which a register tile has two rows
+    int64_t tile_steps                                  # slots of it, or pairs
     int64_t threads
     int64_t *panels                                     # where the packed filter of each lane pair begins, in reals of one group
     int64_t *blocks                                     # how many blocks lie before each lane pair
@@ -199,7 +201,8 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.shared = shares_band(w)
     w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.in_turns = w.channel_rows and has_turns(w)
-    w.unit, w.tile_rows = VL if w.channel_rows else MR, TILE
+    w.unit, w.tile_rows = MR if not w.channel_rows else VL if TILE == 1 else NR, TILE
+    w.tile_steps = even_steps(w)
     if TILE > 1 and pairs == 1 and not w.channel_rows:
         fit_rows(w)
     w.shared = w.shared and not w.channel_rows
@@ -233,6 +236,17 @@ cdef bint leaves_cache(const Gather *w) noexcept nogil:
     tiles would take 1.05 to 1.35, since pixels are then read as often (Granite Rapids)."""
     cdef int64_t each = smaller(most_slots(w), 2 * KC) * <int64_t> sizeof(real) // PAIR
     return INTEL and each * smaller(w.g.dst_channels, w.channels) > NEAR_FILTER
+
+
+cdef int64_t even_steps(const Gather *w) noexcept nogil:
+    """Steps of a tile: TILE, or fewer of which the channels of src have a whole number, if that makes few more tiles. None goes through edges then."""
+    cdef int64_t depth = w.g.src_channels // PAIR, least = divide_up(depth, TILE), tiles
+    if TILE == 1 or w.g.src_channels % PAIR or most_slots(w) > KC:
+        return TILE
+    for tiles in range(least, least + least // MORE_TILES + 1):
+        if depth % tiles == 0:
+            return depth // tiles
+    return TILE
 
 
 cdef bint has_few_channels(const Gather *w) noexcept nogil:
@@ -297,6 +311,17 @@ cdef void store_rows(const Gather *w, const Patches *p, const Block *b, Pixel *a
         done += take
 
 
+cdef void store_panel(const Gather *w, const Patches *p, const Block *b, int64_t first, int64_t count) noexcept nogil:
+    """store_pixels for as many as a register tile has. *Assumes:* dst_in_planes."""
+    cdef const Problem *g = w.g
+    cdef int64_t plane = p.row.count * p.col.count, n = first // plane, i = first - n * plane, done = 0, take
+    cdef char *dst
+    while done < count:
+        dst, take = w.dst + (n * g.dst_n + i + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage), smaller(count - done, plane - i)
+        narrow_rows(b.c + done, LDP, b.channels, take, dst, g.dst_c * item_size(w.storage))
+        n, i, done = n + 1, 0, done + take
+
+
 cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """One block: as many pixels as are packed at a time, of one group after the other."""
     cdef const Gather *w = <const Gather *> work
@@ -316,7 +341,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     p = block_patches(w, pair, 0)
     b.in_plane = place_span(w, &p, index // parts // bundles, &first, &b.end)
     steps = divide_up(divide_up(b.end - first, w.unit), step_pixels(w, &p) // w.unit)
-    begin_tiles(<int> w.tile_rows)
+    begin_tiles(<int> w.tile_rows, <int> w.tile_steps)
     for i in range(steps):
         b.first = first + cut(w, b.end - first, i, steps)
         b.count = first + cut(w, b.end - first, i + 1, steps) - b.first
@@ -413,34 +438,53 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
         pair_rows(b.patch, kc, b.count, LDP)
     for i in range(divide_up(kc, PAIR) if b.count % NR else 0):
         clear(b.patch + i * LDP + b.count, NR - b.count % NR)
-    multiply_tiles(w, p, b, k, kc, filter)
+    if TILE > 1:
+        multiply_tiles(w, p, b, k, kc, filter)
+    else:
+        multiply_packed(w, p, b, k, kc, filter)
 
 
-cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
+cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
     """c[channel][pixel] (+)= filter patch of packed operands. Fetches the next pixels of planes, and what is going to be written: one tap, 64 to 256
-    channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4). Sums of tiles are stored while they are in a first cache."""
-    cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), j, t, i, end, r
+    channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4)."""
+    cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), j, t, i, end, r
     cdef Operands product = operands(divide_up(kc, PAIR), NULL, LD, LDP, LDP, k > 0)
     cdef Stream read = next_pixels(w, p, b, k * KC, kc)
     cdef Pixel at = pixel(p, b.first)
     cdef char *dst = dst_pixel(w, p, b, &at)
     cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p), fetches
-    cdef int64_t panels = divide_up(b.count, NR), n
-    cdef Block rest = b[0]
     cdef tile_t tile
-    product.one, product.two, product.finite = read.step, 0, told(w)
-    for n in range(tiles * panels):
-        j, t = n % panels if TILE > 1 else n // tiles, n // panels if TILE > 1 else n % tiles
-        i, end = tile_begin(b.channels, t, tiles, TILE), tile_begin(b.channels, t + 1, tiles, TILE)
-        for r in range(i, end if last else i):
-            fetch_lines(dst + r * row + j * NR * size, NR * size, True)
-        for r in range(part(kc, n, tiles * panels), part(kc, n + 1, tiles * panels) if TILE > 1 and read.step else 0):
-            fetch_lines(read.at + r * read.step, read.tiles * LINE, False)
-        fetches = TILE == 1 and n < fetching_tiles(&read)
-        tile = fetching_tile if fetches else packed_tile
-        tile(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, b.c + i * LDP + j * NR, begin_of(&read, n) if fetches else <const char *> b.c, <const char *> b.c)
-        if TILE > 1 and j == panels - 1 and (k + 1) * KC >= slots(p) and not w.in_turns:
-            rest.channel, rest.channels, rest.c, at = b.channel + i, end - i, b.c + i * LDP, pixel(p, b.first)
+    product.one, product.two = read.step, 0
+    for j in range(panels):
+        for t in range(tiles):
+            i, end = tile_begin(b.channels, t, tiles, 1), tile_begin(b.channels, t + 1, tiles, 1)
+            for r in range(i, end if last else i):
+                fetch_lines(dst + r * row + j * NR * size, NR * size, True)
+            fetches = j * tiles + t < fetching_tiles(&read)
+            tile = fetching_tile if fetches else packed_tile
+            tile(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, b.c + i * LDP + j * NR,
+                 begin_of(&read, j * tiles + t) if fetches else <const char *> b.c, <const char *> b.c)
+
+
+cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
+    """multiply_packed in tiles (TILE), of the same channels one after the other. Sums are stored while they are in the first cache: of planes, a register tile at a
+    time, which takes 0.7 to 0.85 of the time. Nothing is fetched, since loads and stores are what tiles wait for (1.0 to 1.06; Granite Rapids)."""
+    cdef int64_t tiles = divide_up(b.channels, MR), j, t, i
+    cdef Operands product = operands(divide_up(kc, PAIR), NULL, LD, LDP, LDP, k > 0)
+    cdef Pixel at
+    cdef bint ends = (k + 1) * KC >= slots(p) and not w.in_turns, in_planes = ends and dst_in_planes(p)
+    cdef Block rest = b[0]
+    product.finite, product.steps = told(w), w.tile_steps
+    for t in range(tiles):
+        i = tile_begin(b.channels, t, tiles, TILE)
+        rest.channel, rest.channels = b.channel + i, tile_begin(b.channels, t + 1, tiles, TILE) - i
+        for j in range(divide_up(b.count, NR)):
+            rest.c = b.c if in_planes and k == 0 else b.c + i * LDP + j * NR
+            packed_tile(<int> rest.channels, NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, rest.c, NULL, NULL)
+            if in_planes:
+                store_panel(w, p, &rest, b.first + j * NR, smaller(NR, b.count - j * NR))
+        if ends and not in_planes:
+            rest.c, at = b.c + i * LDP, pixel(p, b.first)
             store_pixels(w, p, &rest, &at, b.count)
 
 
@@ -468,7 +512,7 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
         read = none
         if t * panels * LINE < b.count * <int64_t> sizeof(real):
             read = stream(<const char *> (src + b.count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        multiply(True, end - i, b.count, kc, filter + i * LD, LD, NULL, NULL, src, g.src_c, NR, c + i * ldc, ldc, k > 0, False, read, none)
+        multiply(True, end - i, b.count, kc, filter + i * LD, LD, NULL, w, src, g.src_c, NR, c + i * ldc, ldc, k > 0, False, read, none)
 
 
 cdef int64_t pass_slots(const Patches *p) noexcept nogil:
@@ -511,15 +555,15 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
         if whole and write.step > burst:                # more cache lines than steps: all at once takes down to a quarter of the time (Zen 5)
             fetch_lines(write.at, most * dst_row, True)
         if spills and b.first + end + spilled_pixels(w) <= b.end:
-            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, src.end, told(w), panels(filter, distance, 0, begun), NR, distance, at_result(PAIR > 1, dst, i * ld + begun), ld, False, PAIR > 1, read, write)
-            multiply(fetches, end - i, begun, steps, a, src.ld, src.end, told(w), filter, NR, distance, at_result(PAIR > 1, dst, i * ld), ld, False, PAIR > 1, read, write)
+            multiply(fetches, end - i, b.channels - begun, steps, a, src.ld, src.end, w, panels(filter, distance, 0, begun), NR, distance, at_result(PAIR > 1, dst, i * ld + begun), ld, False, PAIR > 1, read, write)
+            multiply(fetches, end - i, begun, steps, a, src.ld, src.end, w, filter, NR, distance, at_result(PAIR > 1, dst, i * ld), ld, False, PAIR > 1, read, write)
             continue
         if whole:
-            multiply(fetches, end - i, whole, steps, a, src.ld, src.end, told(w), panels(filter, distance, slot, b.channel), NR, distance, at_result(PAIR > 1, dst, i * ld), ld, k > 0, PAIR > 1, read, write)
+            multiply(fetches, end - i, whole, steps, a, src.ld, src.end, w, panels(filter, distance, slot, b.channel), NR, distance, at_result(PAIR > 1, dst, i * ld), ld, k > 0, PAIR > 1, read, write)
         if whole < b.channels:
             rest.channel, rest.channels = b.channel + whole, b.channels - whole
             rest.c = b.c + (0 if kc == depth else i * ldc)
-            multiply(fetches, end - i, rest.channels, steps, a, src.ld, src.end, told(w), panels(filter, distance, slot, rest.channel), NR, distance, rest.c, ldc, k > 0, False, read, write)
+            multiply(fetches, end - i, rest.channels, steps, a, src.ld, src.end, w, panels(filter, distance, slot, rest.channel), NR, distance, rest.c, ldc, k > 0, False, read, write)
             if spills:
                 at[0] = pixel(p, b.first + i)           # those before were not stored one by one
             if last:
@@ -579,10 +623,10 @@ cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, cons
             write = sweep(<const char *> at_result(PAIR > 1, dst, b.count * row), b.count * row * item_size(w.storage), tiles, slots(p))
             if src.in_place:
                 read = sweep(<const char *> (src.at + b.count * src.ld), b.count * src.ld * sizeof(real), tiles, slots(p))
-        multiply(True, whole, b.channels, depth, src.at, src.ld, src.end, told(w), filter, NR, 0, dst, row, False, PAIR > 1, read, write)
+        multiply(True, whole, b.channels, depth, src.at, src.ld, src.end, w, filter, NR, 0, dst, row, False, PAIR > 1, read, write)
     if whole < b.count:
         at = pixel(p, b.first + whole)
-        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, src.end, told(w), filter, NR, 0, b.c, w.channels + PAD, False, False, read, write)
+        multiply(False, b.count - whole, b.channels, depth, src.at + whole * src.ld, src.ld, src.end, w, filter, NR, 0, b.c, w.channels + PAD, False, False, read, write)
         store_pixels(w, p, b, &at, b.count - whole)
 
 
@@ -601,12 +645,12 @@ cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const r
     gemm_tile(False, False, READ_WRITE, m, nv, p, a, b, c, one, two)
 
 
-cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *end, bint *finite, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow, Stream read, Stream write) noexcept nogil:
+cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *end, const Gather *w, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow, Stream read, Stream write) noexcept nogil:
     """c (+)= a b, fetching what is needed next or not."""
     cdef Operands p = operands(depth, NULL, lda, ldb, ldc, accumulate)
-    p.narrow, p.end, p.finite = narrow, end, finite
-    p.ahead = fetches and (accumulate or write.step == 0)
-    gemm_block(fetching_tile, packed_tile, False, False, m, n, &p, a, b, panel, c, read, write)
+    p.narrow, p.end, p.finite, p.trails, p.steps = narrow, end, told(w), True, w.tile_steps
+    p.ahead = TILE == 1 and fetches and (accumulate or write.step == 0)
+    gemm_block(fetching_tile, packed_tile, False, False, m, n, &p, a, b, panel, c, read, stream(c, 0, 0, 1) if TILE > 1 else write)
 
 
 cdef Stream sweep(const char *at, int64_t size, int64_t tiles, int64_t kc) noexcept nogil:

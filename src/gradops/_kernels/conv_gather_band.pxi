@@ -139,10 +139,13 @@ cdef Ahead nothing() noexcept nogil:
 
 cdef Ahead next_band(const Gather *w, const Patches *p, const Block *b, const Band *band, int64_t taps) noexcept nogil:
     """For the next chunk, the next group, or the first one and the next pixels; to be fetched while the tiles of all pixels are computed, each of so many taps. Strides and
-    groups of 16 and 32 channels gain 1.05 to 1.4, on a disturbed machine 1.2 to 1.6, others 1.0 to 1.05 (2 threads of a Zen 4)."""
+    groups of 16 and 32 channels gain 1.05 to 1.4, on a disturbed machine 1.2 to 1.6, others 1.0 to 1.05 (2 threads of a Zen 4). Tiles fetch parts of pixels alone, and
+    not what they write: all of it takes 1.05 to 1.25 of the time of 64 channels, groups without any 1.1 (Granite Rapids)."""
     cdef int64_t next = b.first + b.count, group = b.group + 1
     cdef Band following = band[0]
     cdef Ahead a = nothing()
+    if TILE > 1 and w.g.src_x == w.g.src_channels:
+        return a
     if b.chunk + 1 < w.chunks:
         a.src = band_lines(p, band, p.src + chunk_step(w))
     else:
@@ -151,7 +154,7 @@ cdef Ahead next_band(const Gather *w, const Patches *p, const Block *b, const Ba
             if next == b.end:
                 return a
             place_band(p, next, smaller(b.count, b.end - next), 0, slots(p), PAIR, &following)
-        a.src, a.dst = band_lines(p, &following, group_src(w, group)), dst_lines(w, p, b, &following, group)
+        a.src, a.dst = band_lines(p, &following, group_src(w, group)), no_lines() if TILE > 1 else dst_lines(w, p, b, &following, group)
     a.burst = divide_up(lines_left(&a.src) + lines_left(&a.dst), divide_up(b.count, MR) * divide_up(b.channels, NR) * taps)
     return a
 
@@ -272,38 +275,46 @@ cdef int window_of(const Patches *phase) noexcept nogil:
 
 
 cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k, const Plan *plan, int64_t lda, Ahead *ahead) noexcept nogil:
-    """The products of a lane pair's slots of pass k: whole vectors where dst lies, the rest in c. A register tile after the other, or, of tiles, which a first cache
-    can hardly feed, a panel of the filter after the other: 1.0 to 1.1 times as fast (bfloat16, Granite Rapids)."""
+    """The products of a lane pair's slots of pass k: whole vectors where dst lies, of several passes with the last one of tiles, the rest in c. A register tile
+    after the other, or, of tiles, which a first cache can hardly feed, a panel of the filter after the other: 1.0 to 1.1 times as fast (bfloat16, Granite Rapids)."""
     cdef const Problem *g = w.g
-    cdef int64_t whole = b.channels // VL * VL if writes_results(w, p) else 0, distance = panel_distance(p)
+    cdef bint writes = writes_results(w, p), there
+    cdef int64_t whole = b.channels // VL * VL if writes or ends_in_dst(w) else 0, distance = panel_distance(p)
     cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), inner = divide_up(whole, NR), panels_all = inner + divide_up(b.channels - whole, NR), n, j, channel
     cdef const real *filter = packed_filter(w, pair, b)
     cdef bint begun = k > 0 or b.chunk > 0, last = (k + 1) * KC >= slots(p) and b.chunk == w.chunks - 1
     cdef const Tile *tile
+    cdef real *sums
     cdef Block rest = b[0]
     cdef Pixel at
     rest.channel, rest.channels = b.channel + whole, b.channels - whole
     for n in range(plan.tiles * panels_all):
         tile, j = &plan.tile[n % plan.tiles if TILE > 1 else n // panels_all], n // plan.tiles if TILE > 1 else n % panels_all
-        if j < inner:
-            tap_product(w, plan.window, tile, smaller(NR, whole - j * NR), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + j * NR), at_result(True, <real *> dst_pixel(w, p, b, &tile.at), j * NR), g.dst_x * p.col.out_step, begun, PAIR > 1)
-            continue
-        channel = (j - inner) * NR
-        tap_product(w, plan.window, tile, smaller(NR, rest.channels - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, rest.channel + channel), b.c + tile.c + channel, ldc, begun, False)
-        if j == panels_all - 1 and last and g.dst_c == 1:
-            rest.c, at = b.c + tile.c, tile.at
+        there = j < inner and (writes or last)
+        channel = j * NR if j < inner else whole + (j - inner) * NR
+        sums = b.c + tile.c + channel
+        tap_product(w, plan.window, tile, smaller(NR, (whole if j < inner else b.channels) - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + channel),
+                    at_result(True, <real *> dst_pixel(w, p, b, &tile.at), channel) if there else sums, g.dst_x * p.col.out_step if there else ldc, sums, ldc, begun, there)
+        if j == panels_all - 1 and not there and last and g.dst_c == 1:
+            rest.c, at = b.c + tile.c + whole, tile.at
             store_pixels(w, p, &rest, &at, tile.count)
     if g.dst_c != 1 and not w.shared and last:
         at = plan.band.first
         store_pixels(w, p, b, &at, b.count)
 
 
-cdef void tap_product(const Gather *w, int window, const Tile *tile, int64_t n, Ahead *ahead, const real *band, int64_t lda, const real *filter, real *c, int64_t ldc, bint accumulate, bint narrow) noexcept nogil:
-    """c (+)= band filter for a register tile of pixels and a panel of channels."""
+cdef bint ends_in_dst(const Gather *w) noexcept nogil:
+    """Whether the last one of several passes of tiles writes whole vectors of results where they belong."""
+    return TILE > 1 and w.g.dst_c == 1 and w.fold.rows == 0
+
+
+cdef void tap_product(const Gather *w, int window, const Tile *tile, int64_t n, Ahead *ahead, const real *band, int64_t lda, const real *filter, real *c, int64_t ldc, const real *sums, int64_t sums_ld, bint accumulate, bint there) noexcept nogil:
+    """c (+)= band filter for a register tile of pixels and a panel of channels; of pairs, where they belong, c = sums + band filter."""
     cdef Operands p = operands(0, &tile.taps, lda, NR, ldc, accumulate)
     cdef Lines *lines = &ahead.src if ahead.src.left else &ahead.dst
     cdef const char *one
-    p.rows, p.narrow, p.finite, p.one, p.two = w.tile_rows, narrow, told(w), lines.step, ahead.burst if lines.left else 0
+    p.rows, p.narrow, p.finite, p.one, p.two = w.tile_rows, PAIR > 1 and there, told(w), lines.step, ahead.burst if lines.left else 0
+    p.before, p.before_ld, p.trails, p.steps = sums, sums_ld, True, w.tile_steps
     one = take_lines(lines, tile.taps.count * ahead.burst)
     if TILE == 1 and window and n <= VL:
         window_tile(window, <int> tile.count, &p, band + tile.a, filter, c, one)

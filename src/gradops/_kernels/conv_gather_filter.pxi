@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 from _gemm cimport KC, LD
 from _patches cimport Patches, slots
-from _problem cimport Problem, divide_up, smaller
+from _problem cimport Problem, divide_up, larger, smaller
 from _storage cimport real, NR, PAIR, REAL_STORAGE, all_finite, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, pairs_finite, place_halves
 
 cdef enum:
@@ -12,8 +12,8 @@ cdef enum:
 
 
 cdef int64_t panel_distance(const Patches *p) noexcept nogil:
-    """Reals from panel to panel: their length, unless panels would share half of the sets of a cache of WAY bytes a way."""
-    cdef int64_t size = slots(p) * NR
+    """Reals from panel to panel: their length, unless panels would share half of the sets of a cache of WAY bytes a way. Of tiles, zeros follow."""
+    cdef int64_t size = (larger(slots(p), divide_up(slots(p), PAIR) + TILE) if TILE > 1 else slots(p)) * NR
     return size + KC * NR if size * <int64_t> sizeof(real) % WAY == 0 else size
 
 
@@ -61,6 +61,8 @@ cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
                 pack_tap_panel(w, tap, channels, dst + slot // (PAIR if has_filter_pairs(w) else 1) * NR)
             slot += g.src_channels
     finish_filter(w, channel, channels, slot, dst)
+    if TILE > 1 and not w.channel_rows:
+        clear(dst + divide_up(slot, PAIR) * NR, TILE * NR)
 
 
 cdef void finish_filter(const Gather *w, int64_t channel, int64_t channels, int64_t depth, real *dst) noexcept nogil:

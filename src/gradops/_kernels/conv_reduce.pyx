@@ -404,7 +404,7 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
         place_packed(&b)
     if not whole(w.g):
         clear(b.c, SLOTS * LD)
-    begin_tiles(TILE)
+    begin_tiles(TILE, TILE)
     for i in range(pairs):
         p = patches(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes, w.x, w.storage, b.group)
         if w.packed:

@@ -247,7 +247,7 @@ cdef void reduce_strips(const void *work, int64_t index, void *slab) noexcept no
     cdef StripTap[MOST_TAPS] taps
     place_strip_taps(w, &p, taps)
     p.src += input * g.src_c * size
-    begin_tiles(TILE)
+    begin_tiles(TILE, TILE)
     for strip in range(first, end):
         n, u = strip // s.parts, strip % s.parts * s.rows
         rows = smaller(s.rows, p.row.count - u)

@@ -312,17 +312,30 @@ static inline void place_halves(const char *src, int64_t row, int64_t rows, int 
     }
 }
 
+enum { LONG = 4 };                                           /* strips of 2 VL numbers, at least */
+
+/* place_pairs for one strip: i.. of n for all rows. */
+static inline void place_some_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t i, int64_t n, real *dst, int64_t ld) {
+    const __mmask32 to = inside(i, 0, n), from = inside(i, low, high), two_from = inside(i, two_low, two_high);
+    const int64_t at = 2 * i * step;
+    if (step == 1)
+        for (int64_t r = 0; r < rows; r++) store_pairs(take_halves(one + r * row + at, 1, from), take_halves(two + r * row + at, 1, two_from), to, dst + r * ld + i);
+    else
+        for (int64_t r = 0; r < rows; r++) store_pairs(take_halves(one + r * row + at, 2, from), take_halves(two + r * row + at, 2, two_from), to, dst + r * ld + i);
+}
+
 /* dst[r ld + i] = the pair of one[r][i step] and two[r][i step], each of them 0 unless it lies from its `low` to its `high`, for i < n; rows, bfloat16, are
- * `row` bytes apart. */
+ * `row` bytes apart. Long rows that lie inside are read one after the other, as CPUs foresee, and the next ones fetched. */
 static inline void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld) {
-    for (int64_t i = 0; i < n; i += 2 * VL) {
-        const __mmask32 to = inside(i, 0, n), from = inside(i, low, high), two_from = inside(i, two_low, two_high);
-        const int64_t at = 2 * i * step;
-        if (step == 1)
-            for (int64_t r = 0; r < rows; r++) store_pairs(take_halves(one + r * row + at, 1, from), take_halves(two + r * row + at, 1, two_from), to, dst + r * ld + i);
-        else
-            for (int64_t r = 0; r < rows; r++) store_pairs(take_halves(one + r * row + at, 2, from), take_halves(two + r * row + at, 2, two_from), to, dst + r * ld + i);
-    }
+    const int64_t strips = step == 1 && low <= 0 && two_low <= 0 && high >= n && two_high >= n ? n / (2 * VL) : 0, first = strips < LONG ? 0 : strips * 2 * VL;
+    for (int64_t r = 0; r < (first ? rows : 0); r++)
+        for (int64_t i = 0; i < first; i += 2 * VL) {
+            const char *p = one + r * row + 2 * i, *q = two + r * row + 2 * i;
+            _mm_prefetch(p + row, _MM_HINT_T0);
+            _mm_prefetch(q + row, _MM_HINT_T0);
+            store_pairs(take_halves(p, 1, ~0u), take_halves(q, 1, ~0u), ~0u, dst + r * ld + i);
+        }
+    for (int64_t i = first; i < n; i += 2 * VL) place_some_pairs(one, low, high, two, two_low, two_high, row, rows, step, i, n, dst, ld);
 }
 
 #else
@@ -349,11 +362,12 @@ typedef struct { real at[MR * NR] __attribute__((aligned(64))); } Sums;
 /* What is written has to be in memory before a tile is loaded from it, and after one is stored, which the intrinsics do not tell. */
 static inline void settle(void) { __asm__ volatile("" ::: "memory"); }
 
-static inline void begin_tiles(int rows) {
+/* Of sums and a so many rows, of which those of a have so many steps. */
+static inline void begin_tiles(int rows, int steps) {
     struct { uint8_t palette, row, unused[14]; uint16_t bytes[16]; uint8_t rows[16]; } shapes = {.palette = 1};
     for (int i = 0; i < 8; i++) {
-        shapes.bytes[i] = 64;
-        shapes.rows[i] = i < 6 ? rows : TILE;
+        shapes.bytes[i] = i / 2 == 2 ? steps * sizeof(real) : 64;
+        shapes.rows[i] = i < 6 ? rows : steps;
     }
     settle();
     _tile_loadconfig(&shapes);
@@ -367,7 +381,7 @@ static inline void zero_sums(void) {
     _tile_zero(3);
 }
 
-/* sums += a b for TILE steps, a having more than a tile's rows if it is high, and b two vectors if it is wide. */
+/* sums += a b for as many steps as tiles have, a having more than a tile's rows if it is high, and b two vectors if it is wide. */
 static inline void add_product(int high, int wide, int64_t rows, const real *a, int64_t lda, const real *b, int64_t ldb) {
     lda *= sizeof(real);
     ldb *= sizeof(real);
@@ -427,7 +441,7 @@ static inline void edge_of_steps(const real *b, int64_t ldb, int wide, int64_t s
 
 #else
 
-static inline void begin_tiles(int rows) {}
+static inline void begin_tiles(int rows, int steps) {}
 static inline void end_tiles(void) {}
 static inline void zero_sums(void) {}
 static inline void add_product(int high, int wide, int64_t rows, const real *a, int64_t lda, const real *b, int64_t ldb) {}
@@ -706,10 +720,22 @@ static inline void store_narrowed(char *dst, vec v) {
 }
 static inline int subnormals(vec v) { return _mm512_fpclass_ps_mask((__m512)v, SUBNORMAL); }
 static inline int infinities(vec v) { return _mm512_fpclass_ps_mask((__m512)v, 0x99); }     /* of either sign, or NaN of either kind */
+
+/* dst[r] = src[r ld + j] for rows of so many sums of tiles, NR at most, `row` bytes apart in dst. No tile adds up to a subnormal number, which would become zero. */
+static inline void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t row) {
+    const __mmask32 some = cols < NR ? (1u << cols) - 1 : ~0u;
+    for (int64_t r = 0; r < rows; r++, src += ld, dst += row) {
+        const __m512 low = _mm512_maskz_loadu_ps((__mmask16)some, src), high = _mm512_maskz_loadu_ps((__mmask16)(some >> VL), src + VL);
+        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+        if (cols == NR) _mm512_storeu_si512(dst, both);
+        else _mm512_mask_storeu_epi16(dst, some, both);
+    }
+}
 #else
 static inline void store_narrowed(char *dst, vec v) { (void)dst, (void)v; }
 static inline int subnormals(vec v) { return (void)v, 0; }
 static inline int infinities(vec v) { return (void)v, 0; }
+static inline void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t row) { (void)src, (void)ld, (void)rows, (void)cols, (void)dst, (void)row; }
 #endif
 
 /* Two vectors. */

@@ -49,7 +49,7 @@ cdef void multiply_tiles(const real *start, int64_t rounds, real *out) noexcept 
     cdef int64_t _k
     for _k in range(MR * NR):                           # operands, where lines of a cache begin
         sums.at[_k] = start[0]
-    begin_tiles(TILE)
+    begin_tiles(TILE, TILE)
     zero_sums()
     for _k in range(rounds):
         add_product(True, True, TILE, sums.at, TILE, sums.at, NR)

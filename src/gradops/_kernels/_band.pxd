@@ -8,9 +8,9 @@ pixels, what two neighbouring pixels read of a channel.
 from libc.stdint cimport int64_t
 from _gemm cimport KC, Taps
 from _lines cimport Lines, lines_of, no_lines
-from _patches cimport BY_PIXEL, Line, Patches, Pixel, line_of, pack_line, pack_run, pixel, src_index
+from _patches cimport BY_PIXEL, Line, Patches, Pixel, clear_block, line_of, pack_line, pack_run, pixel, src_index
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, FLOAT32, PAIR, REAL_STORAGE, TILE, VL, item_size, pair_ahead, pair_columns, place_pairs, widen_block
+from _storage cimport real, FLOAT32, PAIR, REAL_STORAGE, TILE, VL, item_size, pair_ahead, pair_columns, place_halves, place_pairs, widen_block
 
 cdef enum:
     LEAST_CHANNELS = 4                                  # with fewer, taps that lie side by side are copied together sooner
@@ -106,6 +106,15 @@ cdef inline bint within(const Patches *p, const Band *band, int64_t most) noexce
     return rows <= most and whole.width <= most and rows * whole.width * whole.pixel <= most
 
 
+cdef inline void pack_present(const Patches *p, const char *image, int64_t y, int64_t x, int64_t pixels, real *dst) noexcept nogil:
+    """pack_line of pairs of channels that come last, some of which are missing."""
+    cdef int64_t channels = p.g.src_channels // PAIR, pixel = p.g.src_x * item_size(p.storage) * p.col.src_unit
+    cdef Line line = line_of(p.g, p.storage, image, y, x, p.col.src_unit, pixels)
+    clear_block(line.low, channels, dst, channels)
+    place_halves(line.at + line.low * pixel, pixel, line.high - line.low, 1, 0, p.present, p.g.src_channels, <char *> (dst + line.low * channels), channels)
+    clear_block(pixels - line.high, channels, dst + line.high * channels, channels)
+
+
 cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexcept nogil:
     """Copies all rows, each of them at once if its pixels lie side by side. Pairs that lie as such are copied as if they were float32; those of planes are
     made beyond the row that they are turned into, or widened first, which takes twice the room of the last row. What becomes pairs of pixels is widened in
@@ -113,10 +122,10 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
     cdef Problem g = p.g[0]
     cdef int64_t n, u, i, y, x = p.col.src_start + p.col.src_unit * band.left, size = band.width * band.pixel, channels = band.pixel
     cdef int storage = p.storage
-    cdef bint last = g.src_c == 1, paired = band.pair > 1, at_once
+    cdef bint last = g.src_c == 1, paired = band.pair > 1, whole = p.present == g.src_channels, at_once
     cdef const char *image
     cdef Line line
-    if paired and last:
+    if paired and last and whole:
         g.src_n, g.src_y, g.src_x, storage = g.src_n // 2, g.src_y // 2, g.src_x // 2, FLOAT32
     elif paired:
         channels = g.src_channels
@@ -126,7 +135,9 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
         image = p.src + n * g.src_n * item_size(storage)
         for i in range(image_rows(p, band, n)):
             y = p.row.src_start + p.row.src_unit * (u + i)
-            if at_once and 0 <= y < g.src_rows:
+            if not whole:
+                pack_present(p, image, y, x, band.width, dst)
+            elif at_once and 0 <= y < g.src_rows:
                 pack_run(storage, image + y * g.src_y * item_size(storage), x * channels, size, g.src_cols * channels, dst)
             elif paired and g.src_x == 1 and p.col.src_unit == 1 and band.pixel >= VL:
                 line = line_of(&g, storage, image, y, x, 1, band.width)

@@ -12,13 +12,14 @@ cdef struct Patches:
     const Lane *row
     const Lane *col
     const char *src                                     # at the first channel of the group
+    int64_t present                                     # channels of it that lie there; only bands take zeros for the others
     int storage
     bint runs                                           # whether the taps of a filter row read one contiguous run of src
 
 
 cdef inline Patches patches(const Problem *g, const Lane *row, const Lane *col, const char *src, int storage, int64_t group) noexcept nogil:
     cdef Patches p
-    p.g, p.row, p.col, p.storage = g, row, col, storage
+    p.g, p.row, p.col, p.storage, p.present = g, row, col, storage, g.src_channels
     p.src = src + group * g.src_channels * g.src_c * item_size(storage)
     p.runs = (g.src_c == 1 or g.src_channels == 1) and g.src_x == g.src_channels and col.src_unit * col.tap_step == 1
     return p

@@ -39,6 +39,7 @@ cdef enum:
     LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
+    FEW_BLOCKS = 2                                      # the same of channel rows in tiles, which read the filter for each: 4 take 1.0 to 1.4 of the time (Granite Rapids)
     MOST_FOLDED = 4 * TILE                              # channels of a block of pixels, at most
     MORE_TILES = 4                                      # one for as many is few: of 72 steps, 6 times 12 instead of 4 times 16 and 8
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
@@ -81,6 +82,7 @@ cdef struct Gather:
     int64_t *blocks                                     # how many blocks lie before each lane pair
     int64_t group_panels                                # reals of the packed filter of one group
     Lane rest                                           # of planes that are used in place: the pixels that whole vectors leave
+    int64_t missing                                     # channels of src that are zeros
     int64_t chunks                                      # of the channels of src, of which the problem has those of one
     Fold fold                                           # of no rows if pixels are not folded
     bint sparse                                         # whether the filter has zeros that the problem's has not: sums tell if they are not finite
@@ -106,17 +108,23 @@ include "conv_gather_filter.pxi"
 include "conv_gather_band.pxi"
 
 
+cdef Patches lane_patches(const Gather *w, const Lane *row, const Lane *col, int64_t group) noexcept nogil:
+    cdef Patches p = patches(w.g, row, col, w.src, w.storage, 0)
+    p.src, p.present = group_src(w, group), w.g.src_channels - w.missing
+    return p
+
+
 cdef Patches pair_patches(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
-    return patches(w.g, row_lanes(w.g) + pair // w.g.col_lanes, col_lanes(w.g) + pair % w.g.col_lanes, w.src, w.storage, group)
+    return lane_patches(w, row_lanes(w.g) + pair // w.g.col_lanes, col_lanes(w.g) + pair % w.g.col_lanes, group)
 
 
 cdef const char *group_src(const Gather *w, int64_t group) noexcept nogil:
-    return w.src + group * w.chunks * w.g.src_channels * w.g.src_c * item_size(w.storage)
+    return w.src + group * w.chunks * (w.g.src_channels - w.missing) * w.g.src_c * item_size(w.storage)
 
 
 cdef Patches block_patches(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
     """What a block's pixels are counted by."""
-    return patches(w.g, &w.row, &w.col, w.src, w.storage, group) if w.shared else pair_patches(w, pair, group)
+    return lane_patches(w, &w.row, &w.col, group) if w.shared else pair_patches(w, pair, group)
 
 
 cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
@@ -218,7 +226,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
     w.groups = 1 if w.g.dst_c != 1 and w.channel_rows else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
     plan_blocks(w)
-    while threads > 1 and w.blocks[pairs] < BLOCKS * threads:
+    while threads > 1 and w.blocks[pairs] < (FEW_BLOCKS if TILE > 1 and w.channel_rows else BLOCKS) * threads:
         if w.channels > larger(2 * w.pixels, 2 * NR):
             w.channels = in_panels(w.channels, 2)
         elif w.pixels > 2 * MR:
@@ -764,13 +772,15 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     w.src = <const char *> inputs[0]
     w.filter = <const char *> inputs[1]
     w.dst = <char *> out
-    w.fold, w.sparse, w.finite, w.chunks = fold_of(w.g), False, &finite, 1
+    w.fold, w.sparse, w.finite, w.chunks, w.missing = fold_of(w.g), False, &finite, 1, 0
     if groups > 1:
-        failed = drive_bundles(&w, groups, num_threads)
+        failed = drive_bundles(&w, groups, 0, num_threads)
     elif w.fold.rows:
         failed = drive_folded(&w, num_threads)
     elif chunk_channels(w.g):
         failed = drive_chunks(&w, num_threads)
+    elif has_odd_channels(w.g):
+        failed = drive_bundles(&w, 1, 1, num_threads)
     else:
         failed = drive(&w, num_threads)
     return outcome(failed, &finite)

@@ -9,7 +9,7 @@ from _storage cimport real, MR, NR, NV, PAIR, TILE, VL, item_size, narrow_block
 from _window cimport LEAST_PIXELS, gather_windows
 
 cdef enum:
-    MOST_BANDED = 64                                    # channels of planes that are copied into a band, at most
+    MOST_BANDED = 64 + TILE // 2 * 8                    # channels of planes that are copied into a band, at most; for tiles 128
     LONG_ROW = 64                                       # pixels of a row of so few channels that it is not
     MOST_PHASES = 4                                     # phases whose results are put in order before planes of them are written, at most,
     MOST_IMAGE = 128                                    # and channels of them
@@ -22,7 +22,8 @@ cdef bint bands_planes(const Gather *w) noexcept nogil:
 
     Time of patches over that of a band, 2 threads of a Zen 4 (float32, bfloat16): groups of 16, 14x14 1.5 and 1.9, with strides 1.5 and 0.9, their gradients
     1.5 to 2 and 1.6; of 32 with strides 1.6 and 1.6, their gradients 1.9 and 2.6; 5x5 taps, 32 and 64 channels 1.1 to 1.4; 16 to 16, 3x3 taps, 14x14 1.9, 56x56
-    1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 41 to 37 0.85, 8 to 48 with strides 0.8, 128 to 128 with strides 0.95.
+    1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 41 to 37 0.85, 8 to 48 with strides 0.8, 128 to 128 with strides 0.95, in tiles 1.2
+    to 1.3 (Granite Rapids).
     """
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, lanes = divide_up(w.g.dst_channels, VL) * VL
     cdef Patches p
@@ -48,9 +49,15 @@ cdef bint keeps_band(const Gather *w, const Patches *p) noexcept nogil:
     cdef const Problem *g = w.g
     if PAIR == 1 or (g.src_x != 1 and g.src_c != 1) or (g.row_lanes * g.col_lanes > 1 and (TILE == 1 or g.dst_c != 1 or g.dst_channels > VL)) or p.col.src_unit > 1 or g.src_channels % PAIR:
         return False
-    if not fills_tiles(p.col.count) or not has_few_taps(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
+    if not (fills_tiles(p.col.count) or divides_rows(g, p.col.count)) or not has_few_taps(p) or p.row.taps * p.col.taps == 1 or not fits_band(p, PIXELS * LD, p.col.count, PAIR):
         return False
     return longest_band(p.row, p.col, w.fold.pixels) * (g.src_channels // PAIR) <= PIXELS * LD
+
+
+cdef bint divides_rows(const Problem *g, int64_t columns) noexcept nogil:
+    """Whether rows of pixels are divided among several tiles (`fit_rows`). Of 17 to 35 pixels, 3x3 and 5x5 taps, a band takes 0.65 to 0.9 of the time then, of 7
+    taps on one axis 0.85 to 0.95 (Granite Rapids)."""
+    return TILE > 1 and g.row_lanes * g.col_lanes == 1 and columns > TILE
 
 
 cdef void fit_rows(Gather *w) noexcept nogil:

@@ -1,6 +1,7 @@
-"""Part of `conv_gather`: groups of few channels, several of which become one for tiles (TILE), with zeros in the filter between them.
+"""Part of `conv_gather`: groups of few channels, several of which become one for tiles (TILE), with zeros in the filter between them, and odd numbers of channels, which
+become even by zeros.
 
-Zeros would spread infinities of one group to others: sums
+Between groups, zeros would spread infinities of one group to others: sums
 that are not finite are told, and a problem that is computed as such (`unpadded`) has no bundles.
 """
 from libc.stdint cimport int64_t
@@ -8,9 +9,10 @@ from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
 from _bundle cimport MOST_BUNDLED, bundle_groups, bundled_groups, problem_size
 from _gemm cimport KC
+from _patches cimport Patches
 from _problem cimport Problem
 from _scratch cimport allocate_bytes, release
-from _storage cimport item_size
+from _storage cimport PAIR, TILE, item_size
 
 cdef struct Bundles:                                    # where a filter goes
     const Problem *g                                    # of groups,
@@ -26,14 +28,20 @@ cdef int64_t bundled(const Problem *g) noexcept nogil:
     return bundled_groups(g) if g.filter_rows * g.filter_cols * MOST_BUNDLED <= KC else 1
 
 
-cdef int64_t dense_size(const Problem *g, int64_t groups) noexcept nogil:
-    """Elements of the filter of all bundles of so many groups."""
-    return g.groups * groups * g.src_channels * g.dst_channels * g.filter_rows * g.filter_cols
+cdef bint has_odd_channels(const Problem *g) noexcept nogil:
+    """Whether channels of src, which come last, are odd, so that pixels are no pairs."""
+    return TILE > 1 and g.src_channels % PAIR and g.src_c == 1 and g.dst_c == 1 and g.dst_channels >= MANY_CHANNELS and g.images * g.dst_rows * g.dst_cols >= FEW_PIXELS
 
 
-cdef void bundle(const Problem *g, int64_t groups, Problem *whole) noexcept nogil:
+cdef int64_t dense_size(const Problem *g, int64_t groups, int64_t missing) noexcept nogil:
+    """Elements of the filter of all bundles of so many groups and missing channels."""
+    return g.groups * (groups * g.src_channels + missing) * g.dst_channels * g.filter_rows * g.filter_cols
+
+
+cdef void bundle(const Problem *g, int64_t groups, int64_t missing, Problem *whole) noexcept nogil:
     """The problem of bundles, whose filter lies [group][taps] with what lies side by side in the filter innermost."""
     bundle_groups(g, groups, whole)
+    whole.src_channels += missing
     if g.filter_src == 1:
         whole.filter_src, whole.filter_dst = 1, whole.src_channels
     else:
@@ -44,37 +52,50 @@ cdef void bundle(const Problem *g, int64_t groups, Problem *whole) noexcept nogi
 
 
 cdef void fill_bundle(const void *work, int64_t index, void *_) noexcept nogil:
-    """Writes the filter of one bundle, group by group: rows of what lies side by side in the filter, src channels or, if those do not, dst channels."""
+    """Writes a row of taps of one bundle's filter, group by group: rows of what lies side by side in the filter, src channels or, if those do not, dst channels."""
     cdef const Bundles *w = <const Bundles *> work
     cdef const Problem *g = w.g
     cdef const Problem *to = w.whole
     cdef bint by_src = g.filter_src == 1
     cdef int64_t rows = g.dst_channels if by_src else g.src_channels, columns = g.src_channels if by_src else g.dst_channels
-    cdef int64_t row = g.filter_dst if by_src else g.filter_src, to_row = to.filter_dst if by_src else to.filter_src, part, y, x, i, src, dst
-    memset(w.dense + index * to.filter_group * w.size, 0, to.filter_group * w.size)
+    cdef int64_t row = g.filter_dst if by_src else g.filter_src, to_row = to.filter_dst if by_src else to.filter_src, y = index % g.filter_rows, part, x, i, src, dst
+    index = index // g.filter_rows
+    memset(w.dense + (index * to.filter_group + y * to.filter_y) * w.size, 0, to.filter_y * w.size)
     for part in range(w.groups):
-        for y in range(g.filter_rows):
-            for x in range(g.filter_cols):
-                src = (index * w.groups + part) * g.filter_group + y * g.filter_y + x * g.filter_x
-                dst = index * to.filter_group + y * to.filter_y + x * to.filter_x + part * (rows * to_row + columns)
-                for i in range(rows):
-                    memcpy(w.dense + (dst + i * to_row) * w.size, w.filter + (src + i * row) * w.size, columns * w.size)
+        for x in range(g.filter_cols):
+            src = (index * w.groups + part) * g.filter_group + y * g.filter_y + x * g.filter_x
+            dst = index * to.filter_group + y * to.filter_y + x * to.filter_x + part * (rows * to_row + columns)
+            for i in range(rows):
+                memcpy(w.dense + (dst + i * to_row) * w.size, w.filter + (src + i * row) * w.size, columns * w.size)
 
 
-cdef int drive_bundles(Gather *w, int64_t groups, int threads) noexcept nogil:
-    """drive with so many groups as one."""
+cdef bint reads_bands(Gather *w) noexcept nogil:
+    """Whether nothing but bands is read of src."""
+    cdef Patches p
+    if w.g.row_lanes * w.g.col_lanes != 1:
+        return shares_band(w)
+    p = pair_patches(w, 0, 0)
+    return keeps_band(w, &p)
+
+
+cdef int drive_bundles(Gather *w, int64_t groups, int64_t missing, int threads) noexcept nogil:
+    """drive with so many groups as one, or so many channels more, if these are read as bands."""
     cdef const Problem *g = w.g
+    cdef const char *filter = w.filter
     cdef size_t head = problem_size(g)
-    cdef char *memory = <char *> allocate_bytes(head + dense_size(g, groups) * item_size(w.storage))
+    cdef char *memory = <char *> allocate_bytes(head + dense_size(g, groups, missing) * item_size(w.storage))
     cdef Bundles bundles
     cdef int failed
     if memory == NULL:
         return 1
-    bundle(g, groups, <Problem *> memory)
+    bundle(g, groups, missing, <Problem *> memory)
     bundles.g, bundles.whole, bundles.groups, bundles.size = g, <Problem *> memory, groups, item_size(w.storage)
-    bundles.filter, bundles.dense = w.filter, memory + head
-    do_blocks(fill_bundle, &bundles, bundles.whole.groups, threads, FIRST_FREE, NULL, 0)
-    w.g, w.filter, w.sparse = bundles.whole, bundles.dense, True
+    bundles.filter, bundles.dense = filter, memory + head
+    w.g, w.filter, w.missing, w.sparse = bundles.whole, bundles.dense, missing, groups > 1
+    if missing and not reads_bands(w):
+        w.g, w.filter, w.missing = g, filter, 0
+    else:
+        do_blocks(fill_bundle, &bundles, bundles.whole.groups * g.filter_rows, threads, FIRST_FREE, NULL, 0)
     failed = drive(w, threads)
     release(memory)
     return failed

@@ -8,12 +8,12 @@ from _problem cimport Problem, row_lanes, col_lanes
 from _storage cimport NR, PAIR, TILE, item_size
 
 cdef enum:
-    LEAST_CHUNKS = 3                                    # that have fewer channels than a pass has room for: more than these
+    LEAST_CHUNKS = 8                                    # that have fewer channels than a pass has room for: more than these
 
 
 cdef int64_t chunk_channels(const Problem *g) noexcept nogil:
     """Channels of a chunk: as many whole steps of tiles as a pass has room for all taps of, or fewer where that leaves no rest; 0 if there are no chunks. Of 128 to 512
-    channels, 3x3 taps take 0.77 to 1.0 of the time, in 3 chunks of 32 1.0 to 1.1 (Granite Rapids)."""
+    channels, 3x3 taps take 0.77 to 1.0 of the time, in 3 to 7 chunks of 32 1.0 to 1.2 (Granite Rapids)."""
     cdef int64_t taps = g.filter_rows * g.filter_cols, most, channels
     if TILE == 1 or g.row_lanes * g.col_lanes != 1 or taps == 1 or g.dst_channels <= NR or g.images * g.dst_rows * g.dst_cols < FEW_PIXELS:
         return 0

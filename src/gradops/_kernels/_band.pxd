@@ -108,10 +108,10 @@ cdef inline bint within(const Patches *p, const Band *band, int64_t most) noexce
 
 cdef inline void pack_present(const Patches *p, const char *image, int64_t y, int64_t x, int64_t pixels, real *dst) noexcept nogil:
     """pack_line of pairs of channels that come last, some of which are missing."""
-    cdef int64_t channels = p.g.src_channels // PAIR, pixel = p.g.src_x * item_size(p.storage) * p.col.src_unit
+    cdef int64_t channels = p.g.src_channels // PAIR, step = p.g.src_x * item_size(p.storage) * p.col.src_unit
     cdef Line line = line_of(p.g, p.storage, image, y, x, p.col.src_unit, pixels)
     clear_block(line.low, channels, dst, channels)
-    place_halves(line.at + line.low * pixel, pixel, line.high - line.low, 1, 0, p.present, p.g.src_channels, <char *> (dst + line.low * channels), channels)
+    place_halves(line.at + line.low * step, step, line.high - line.low, 1, 0, p.present, p.g.src_channels, <char *> (dst + line.low * channels), channels)
     clear_block(pixels - line.high, channels, dst + line.high * channels, channels)
 
 

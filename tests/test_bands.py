@@ -43,6 +43,8 @@ PROBLEMS = [
     Problem(n=2, h=25, w=9, c=24, k=20, dilations=(8, 1), padding="SAME"),  # more rows than taps read
     Problem(n=3, h=7, w=7, c=200, k=32, padding="SAME"),  # pairs of one band for all passes
     Problem(n=2, h=9, w=14, c=128, k=288, padding="SAME"),  # channels chunk by chunk, 2 of 64 and 9 of 32
+    Problem(n=2, h=3, w=330, c=128, k=64, padding="SAME"),  # strips of long rows, with chunks or without
+    Problem(n=1, h=4, w=300, c=38, k=41, padding="SAME"),
     Problem(n=2, h=9, w=15, c=37, k=41, padding="SAME"),  # odd channels, which tiles make even
     Problem(n=2, h=7, w=19, c=51, k=57, groups=3, dilations=(2, 1), padding="SAME"),
     Problem(n=3, h=9, w=28, c=35, k=33, strides=(2, 2), padding="SAME"),

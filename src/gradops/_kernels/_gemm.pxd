@@ -264,8 +264,8 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
         if fetch & TAPS:
             one = fetch_some(one, p.one, p.two)
         tiles = 0 if beyond else depth // p.steps
-        if high and wide and rows == TILE:
-            add_products(True, True, TILE, fetch, p, at, b, ldb, tiles, &one, &two)
+        if high and wide:
+            add_products(True, True, rows, fetch, p, at, b, ldb, tiles, &one, &two)
         else:
             add_products(high, wide, rows, fetch, p, at, b, ldb, tiles, &one, &two)
         at += tiles * p.steps

@@ -77,6 +77,7 @@ cdef struct Gather:
     int64_t pixels, groups, channels                    # block sizes, at most
     int64_t unit, tile_rows                             # pixels that blocks do not split, and of a tile (TILE), of which a register tile has two rows
     int64_t tile_steps                                  # slots of it, or pairs
+    int64_t strips                                      # that columns are computed in, one after the other
     int64_t threads
     int64_t *panels                                     # where the packed filter of each lane pair begins, in reals of one group
     int64_t *blocks                                     # how many blocks lie before each lane pair
@@ -99,6 +100,7 @@ cdef struct Block:
     int64_t first_group, end_group                      # of the bundle
     int64_t chunk
     bint in_plane                                       # whether they are whole vectors of one plane of src
+    Lane strip                                          # the columns, if these are not all
     real *patch
     real *c
     Plan *plans                                         # of the lane pairs that read one band
@@ -174,7 +176,25 @@ cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
     cdef int64_t left = w.g.images * w.rest.count
     if reads_planes(w, p):
         return plane_spans(w) + (shares(w, left, 1) if left else 0)
-    return shares(w, pixels(p), 1)
+    return shares(w, pixels(p), w.strips)
+
+
+cdef Lane strip_of(const Lane *col, int64_t strips, int64_t index) noexcept nogil:
+    """Columns of one of some strips, of which the last one may have fewer."""
+    cdef Lane strip = col[0]
+    cdef int64_t width = divide_up(col.count, strips), begin = index * width
+    strip.count = smaller(width, col.count - begin)
+    strip.out_start += col.out_step * begin
+    strip.src_start += col.src_unit * col.z_step * begin
+    return strip
+
+
+cdef int64_t strip_spans(const Gather *w, const Patches *p) noexcept nogil:
+    """Into how many spans each strip of a lane pair's columns falls, or all of them."""
+    cdef Patches first = p[0]
+    cdef Lane strip = strip_of(p.col, w.strips, 0)
+    first.col = &strip
+    return spans(w, &first)
 
 
 cdef bint place_span(const Gather *w, Patches *p, int64_t index, int64_t *first, int64_t *end) noexcept nogil:
@@ -199,7 +219,7 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
         p = pair_patches(w, i, 0)
         w.panels[i + 1] = w.panels[i] + padded(panel_size(w, &p))
         p = block_patches(w, i, 0)
-        w.blocks[i + 1] = w.blocks[i] + (0 if (w.in_turns and i % w.g.col_lanes) or (w.shared and i) else spans(w, &p) * span_blocks(w))
+        w.blocks[i + 1] = w.blocks[i] + (0 if (w.in_turns and i % w.g.col_lanes) or (w.shared and i) else strip_spans(w, &p) * w.strips * span_blocks(w))
     w.group_panels = w.panels[pairs]
 
 
@@ -210,7 +230,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.in_turns = w.channel_rows and has_turns(w)
     w.unit, w.tile_rows = MR if not w.channel_rows else VL if TILE == 1 else NR, TILE
-    w.tile_steps = even_steps(w)
+    w.tile_steps, w.strips = even_steps(w), 1
     if TILE > 1 and pairs == 1 and not w.channel_rows:
         fit_rows(w)
     w.shared = w.shared and not w.channel_rows
@@ -334,7 +354,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     """One block: as many pixels as are packed at a time, of one group after the other."""
     cdef const Gather *w = <const Gather *> work
     cdef real *scratch = <real *> slab
-    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), bundles = divide_up(w.g.groups, w.groups), bundle, first, steps, i
+    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), bundles = divide_up(w.g.groups, w.groups), bundle, first, steps, each, i
     cdef Patches p
     cdef Block b
     while w.blocks[pair + 1] <= index:
@@ -347,7 +367,12 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     bundle = index // parts % bundles
     b.first_group, b.end_group = part(w.g.groups, bundle, bundles), part(w.g.groups, bundle + 1, bundles)
     p = block_patches(w, pair, 0)
-    b.in_plane = place_span(w, &p, index // parts // bundles, &first, &b.end)
+    index = index // parts // bundles
+    if w.strips > 1:
+        each = strip_spans(w, &p)
+        b.strip, index = strip_of(p.col, w.strips, index // each), index % each
+        p.col = &b.strip
+    b.in_plane = place_span(w, &p, index, &first, &b.end)
     steps = divide_up(divide_up(b.end - first, w.unit), step_pixels(w, &p) // w.unit)
     begin_tiles(<int> w.tile_rows, <int> w.tile_steps)
     for i in range(steps):

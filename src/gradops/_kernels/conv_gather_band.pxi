@@ -10,6 +10,8 @@ from _window cimport LEAST_PIXELS, gather_windows
 
 cdef enum:
     MOST_BANDED = 64 + TILE // 2 * 8                    # channels of planes that are copied into a band, at most; for tiles 128
+    COLUMNS = 64                                        # of a strip, at most,
+    MOST_COLUMNS = PIXELS                               # of which there is one up to this
     LONG_ROW = 64                                       # pixels of a row of so few channels that it is not
     MOST_PHASES = 4                                     # phases whose results are put in order before planes of them are written, at most,
     MOST_IMAGE = 128                                    # and channels of them
@@ -62,10 +64,29 @@ cdef bint divides_rows(const Problem *g, int64_t columns) noexcept nogil:
 
 cdef void fit_rows(Gather *w) noexcept nogil:
     """Has blocks end with rows of pixels of a band that is kept, and tiles as many rows as divide those evenly: none goes through edges then. 3x3 taps take 0.8 to
-    0.93 of the time of 14x14, 28x28 and 56x56 pixels, others 0.97 to 1.0 (Granite Rapids)."""
+    0.93 of the time of 14x14, 28x28 and 56x56 pixels, others 0.97 to 1.0. Rows that are longer than a block, of which a band would have three for parts of one, fall
+    into strips, which takes 0.83 to 1.02 of the time; shorter ones are read faster as a whole (Granite Rapids)."""
     cdef Patches p = pair_patches(w, 0, 0)
-    if keeps_band(w, &p) and p.col.count <= w.fold.pixels // 2:
-        w.unit, w.tile_rows = p.col.count, divide_up(p.col.count, divide_up(p.col.count, TILE))
+    cdef int64_t columns = p.col.count
+    if not keeps_band(w, &p):
+        return
+    w.strips = band_strips(w, &p)
+    columns = divide_up(columns, w.strips)
+    if columns <= w.fold.pixels // 2:
+        w.unit, w.tile_rows = columns, divide_up(columns, divide_up(columns, TILE))
+
+
+cdef int64_t band_strips(const Gather *w, const Patches *p) noexcept nogil:
+    """Into how many strips columns fall: 1 if they are few, or come first, or a strip's band would not be kept."""
+    cdef int64_t columns = p.col.count, strips = divide_up(columns, divide_up(columns, divide_up(columns, COLUMNS))), i
+    cdef Patches some = p[0]
+    cdef Lane strip
+    some.col = &strip
+    for i in range(2):                                  # the first one, and the last, which may be narrower
+        strip = strip_of(p.col, strips, i * (strips - 1))
+        if not keeps_band(w, &some):
+            return 1
+    return strips if w.fold.rows == 0 and w.g.src_c == 1 and w.g.dst_c == 1 and columns > MOST_COLUMNS else 1
 
 
 cdef int64_t longest_band(const Lane *row, const Lane *col, int64_t pixels) noexcept nogil:
@@ -151,7 +172,7 @@ cdef Ahead next_band(const Gather *w, const Patches *p, const Block *b, const Ba
     cdef int64_t next = b.first + b.count, group = b.group + 1
     cdef Band following = band[0]
     cdef Ahead a = nothing()
-    if TILE > 1 and w.g.src_x == w.g.src_channels:
+    if TILE > 1 and (w.g.src_x == w.g.src_channels or w.strips > 1):
         return a
     if b.chunk + 1 < w.chunks:
         a.src = band_lines(p, band, p.src + chunk_step(w))
@@ -287,24 +308,27 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
     cdef const Problem *g = w.g
     cdef bint writes = writes_results(w, p), there
     cdef int64_t whole = b.channels // VL * VL if writes or ends_in_dst(w) else 0, distance = panel_distance(p)
-    cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), inner = divide_up(whole, NR), panels_all = inner + divide_up(b.channels - whole, NR), n, j, channel
+    cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), inner = divide_up(whole, NR), panels_all = inner + divide_up(b.channels - whole, NR), m, n, j, channel
     cdef const real *filter = packed_filter(w, pair, b)
     cdef bint begun = k > 0 or b.chunk > 0, last = (k + 1) * KC >= slots(p) and b.chunk == w.chunks - 1
+    cdef Operands product = operands(0, NULL, lda, NR, ldc, begun)
     cdef const Tile *tile
-    cdef real *sums
+    cdef real *c
     cdef Block rest = b[0]
     cdef Pixel at
     rest.channel, rest.channels = b.channel + whole, b.channels - whole
-    for n in range(plan.tiles * panels_all):
-        tile, j = &plan.tile[n % plan.tiles if TILE > 1 else n // panels_all], n // plan.tiles if TILE > 1 else n % panels_all
-        there = j < inner and (writes or last)
-        channel = j * NR if j < inner else whole + (j - inner) * NR
-        sums = b.c + tile.c + channel
-        tap_product(w, plan.window, tile, smaller(NR, (whole if j < inner else b.channels) - channel), ahead, b.patch, lda, panels(filter, distance, tile.slot, b.channel + channel),
-                    at_result(True, <real *> dst_pixel(w, p, b, &tile.at), channel) if there else sums, g.dst_x * p.col.out_step if there else ldc, sums, ldc, begun, there)
-        if j == panels_all - 1 and not there and last and g.dst_c == 1:
-            rest.c, at = b.c + tile.c + whole, tile.at
-            store_pixels(w, p, &rest, &at, tile.count)
+    product.rows, product.steps, product.trails, product.finite, product.before_ld = w.tile_rows, w.tile_steps, True, told(w), ldc
+    for m in range(panels_all if TILE > 1 else plan.tiles):
+        for n in range(plan.tiles if TILE > 1 else panels_all):
+            tile, j = &plan.tile[n if TILE > 1 else m], m if TILE > 1 else n
+            there = j < inner and (writes or last)
+            channel = j * NR if j < inner else whole + (j - inner) * NR
+            product.taps, product.before, product.ldc, product.narrow = &tile.taps, b.c + tile.c + channel, g.dst_x * p.col.out_step if there else ldc, PAIR > 1 and there
+            c = at_result(True, <real *> dst_pixel(w, p, b, &tile.at), channel) if there else b.c + tile.c + channel
+            tap_product(plan.window, tile, smaller(NR, (whole if j < inner else b.channels) - channel), &product, ahead, b.patch, panels(filter, distance, tile.slot, b.channel + channel), c)
+            if j == panels_all - 1 and not there and last and g.dst_c == 1:
+                rest.c, at = b.c + tile.c + whole, tile.at
+                store_pixels(w, p, &rest, &at, tile.count)
     if g.dst_c != 1 and not w.shared and last:
         at = plan.band.first
         store_pixels(w, p, b, &at, b.count)
@@ -315,18 +339,16 @@ cdef bint ends_in_dst(const Gather *w) noexcept nogil:
     return TILE > 1 and w.g.dst_c == 1 and w.fold.rows == 0
 
 
-cdef void tap_product(const Gather *w, int window, const Tile *tile, int64_t n, Ahead *ahead, const real *band, int64_t lda, const real *filter, real *c, int64_t ldc, const real *sums, int64_t sums_ld, bint accumulate, bint there) noexcept nogil:
+cdef void tap_product(int window, const Tile *tile, int64_t n, Operands *p, Ahead *ahead, const real *band, const real *filter, real *c) noexcept nogil:
     """c (+)= band filter for a register tile of pixels and a panel of channels; of pairs, where they belong, c = sums + band filter."""
-    cdef Operands p = operands(0, &tile.taps, lda, NR, ldc, accumulate)
     cdef Lines *lines = &ahead.src if ahead.src.left else &ahead.dst
     cdef const char *one
-    p.rows, p.narrow, p.finite, p.one, p.two = w.tile_rows, PAIR > 1 and there, told(w), lines.step, ahead.burst if lines.left else 0
-    p.before, p.before_ld, p.trails, p.steps = sums, sums_ld, True, w.tile_steps
+    p.one, p.two = lines.step, ahead.burst if lines.left else 0
     one = take_lines(lines, tile.taps.count * ahead.burst)
     if TILE == 1 and window and n <= VL:
-        window_tile(window, <int> tile.count, &p, band + tile.a, filter, c, one)
+        window_tile(window, <int> tile.count, p, band + tile.a, filter, c, one)
     else:
-        band_tile(<int> tile.count, NV if n > VL else 1, &p, band + tile.a, filter, c, one, NULL)
+        band_tile(<int> tile.count, NV if n > VL else 1, p, band + tile.a, filter, c, one, NULL)
 
 
 cdef void window_tile(int window, int m, const Operands *p, const real *a, const real *b, real *c, const char *one) noexcept nogil:

@@ -45,6 +45,9 @@ PROBLEMS = [
     Problem(n=2, h=9, w=14, c=128, k=288, padding="SAME"),  # channels chunk by chunk, 2 of 64 and 9 of 32
     Problem(n=2, h=3, w=330, c=128, k=64, padding="SAME"),  # strips of long rows, with chunks or without
     Problem(n=1, h=4, w=300, c=38, k=41, padding="SAME"),
+    Problem(n=2, h=11, w=70, c=48, k=40, r=5, padding="SAME"),  # bands that slide down images, with chunks or without
+    Problem(n=1, h=12, w=130, c=128, k=32, padding="SAME"),
+    Problem(n=1, h=15, w=150, c=16, k=64, strides=(2, 2)),
     Problem(n=2, h=9, w=15, c=37, k=41, padding="SAME"),  # odd channels, which tiles make even
     Problem(n=2, h=7, w=19, c=51, k=57, groups=3, dilations=(2, 1), padding="SAME"),
     Problem(n=3, h=9, w=28, c=35, k=33, strides=(2, 2), padding="SAME"),
@@ -64,6 +67,8 @@ PLANES = [
     Problem(n=2, h=9, w=13, c=176, k=176, groups=11, padding="SAME", layout="NCHW"),  # groups that two blocks have
     Problem(n=2, h=13, w=15, c=176, k=176, groups=11, strides=(2, 2), padding="SAME", layout="NCHW"),  # and phases
     Problem(n=1, h=3, w=150, c=16, k=17, r=2, s=3, padding="SAME", layout="NCHW"),  # rows longer than a block
+    Problem(n=2, h=13, w=100, c=32, k=64, padding="SAME", layout="NCHW"),  # bands that slide
+    Problem(n=1, h=9, w=270, c=64, k=48, padding="SAME", layout="NCHW"),
 ]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")

@@ -115,8 +115,8 @@ cdef inline void pack_present(const Patches *p, const char *image, int64_t y, in
     clear_block(pixels - line.high, channels, dst + line.high * channels, channels)
 
 
-cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexcept nogil:
-    """Copies all rows, each of them at once if its pixels lie side by side. Pairs that lie as such are copied as if they were float32; those of planes are
+cdef inline void pack_band(const Patches *p, const Band *band, int64_t ready, real *dst) noexcept nogil:
+    """Copies all rows but so many first ones of the first image, which are there already, each of them at once if its pixels lie side by side. Pairs that lie as such are copied as if they were float32; those of planes are
     made beyond the row that they are turned into, or widened first, which takes twice the room of the last row. What becomes pairs of pixels is widened in
     any layout."""
     cdef Problem g = p.g[0]
@@ -133,7 +133,8 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
     for n in range(band.first.n, band.last.n + 1):
         u = (band.first.u if n == band.first.n else 0) * p.row.z_step + lowest(p.row, band.tap_row, band.tap_rows)
         image = p.src + n * g.src_n * item_size(storage)
-        for i in range(image_rows(p, band, n)):
+        dst += ready * size
+        for i in range(ready, image_rows(p, band, n)):
             y = p.row.src_start + p.row.src_unit * (u + i)
             if not whole:
                 pack_present(p, image, y, x, band.width, dst)
@@ -151,6 +152,7 @@ cdef inline void pack_band(const Patches *p, const Band *band, real *dst) noexce
             if not paired:
                 pair_ahead(dst, size, p.col.z_step * band.pixel)
             dst += size
+        ready = 0
 
 
 cdef inline Lines band_lines(const Patches *p, const Band *band, const char *src) noexcept nogil:

@@ -11,6 +11,7 @@ in blocks of pixels, and many channels of src in chunks.
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
 from libc.stdint cimport int64_t
+from libc.string cimport memset
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, begin_of, fetching_tiles, operands, rows_stream, stream, gemm_block, gemm_tile, tile_t
@@ -92,6 +93,7 @@ cdef struct Gather:
 
 
 cdef struct Plan                                        # of `conv_gather_band`
+cdef struct Slide                                       # of `conv_gather_slide`
 
 
 cdef struct Block:
@@ -101,11 +103,13 @@ cdef struct Block:
     int64_t chunk
     bint in_plane                                       # whether they are whole vectors of one plane of src
     Lane strip                                          # the columns, if these are not all
+    Slide *slides                                       # the last block's bands, of each chunk
     real *patch
     real *c
     Plan *plans                                         # of the lane pairs that read one band
 
 
+include "conv_gather_slide.pxi"
 include "conv_gather_filter.pxi"
 include "conv_gather_band.pxi"
 
@@ -355,6 +359,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     cdef const Gather *w = <const Gather *> work
     cdef real *scratch = <real *> slab
     cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), bundles = divide_up(w.g.groups, w.groups), bundle, first, steps, each, i
+    cdef Slide[MOST_SLIDING] last
     cdef Patches p
     cdef Block b
     while w.blocks[pair + 1] <= index:
@@ -374,6 +379,8 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
         p.col = &b.strip
     b.in_plane = place_span(w, &p, index, &first, &b.end)
     steps = divide_up(divide_up(b.end - first, w.unit), step_pixels(w, &p) // w.unit)
+    b.slides = last
+    memset(last, 0, sizeof(last))
     begin_tiles(<int> w.tile_rows, <int> w.tile_steps)
     for i in range(steps):
         b.first = first + cut(w, b.end - first, i, steps)

@@ -10,8 +10,6 @@ from _window cimport LEAST_PIXELS, gather_windows
 
 cdef enum:
     MOST_BANDED = 64 + TILE // 2 * 8                    # channels of planes that are copied into a band, at most; for tiles 128
-    COLUMNS = 64                                        # of a strip, at most,
-    MOST_COLUMNS = PIXELS                               # of which there is one up to this
     LONG_ROW = 64                                       # pixels of a row of so few channels that it is not
     MOST_PHASES = 4                                     # phases whose results are put in order before planes of them are written, at most,
     MOST_IMAGE = 128                                    # and channels of them
@@ -64,29 +62,35 @@ cdef bint divides_rows(const Problem *g, int64_t columns) noexcept nogil:
 
 cdef void fit_rows(Gather *w) noexcept nogil:
     """Has blocks end with rows of pixels of a band that is kept, and tiles as many rows as divide those evenly: none goes through edges then. 3x3 taps take 0.8 to
-    0.93 of the time of 14x14, 28x28 and 56x56 pixels, others 0.97 to 1.0. Rows that are longer than a block, of which a band would have three for parts of one, fall
-    into strips, which takes 0.83 to 1.02 of the time; shorter ones are read faster as a whole (Granite Rapids)."""
+    0.93 of the time of 14x14, 28x28 and 56x56 pixels, others 0.97 to 1.0. Rows that are longer than a block, of which bands would have three for parts of one, fall
+    into strips, which takes 0.7 to 1.0 of the time; shorter ones are read faster as a whole (Granite Rapids)."""
     cdef Patches p = pair_patches(w, 0, 0)
     cdef int64_t columns = p.col.count
     if not keeps_band(w, &p):
         return
     w.strips = band_strips(w, &p)
     columns = divide_up(columns, w.strips)
-    if columns <= w.fold.pixels // 2:
+    if columns <= w.fold.pixels:
         w.unit, w.tile_rows = columns, divide_up(columns, divide_up(columns, TILE))
 
 
 cdef int64_t band_strips(const Gather *w, const Patches *p) noexcept nogil:
-    """Into how many strips columns fall: 1 if they are few, or come first, or a strip's band would not be kept."""
-    cdef int64_t columns = p.col.count, strips = divide_up(columns, divide_up(columns, divide_up(columns, COLUMNS))), i
+    """Into how many strips columns fall: 1 if no row is longer than a block, or a strip's band would not be kept; else as many as have the fewest register tiles."""
+    cdef int64_t columns = p.col.count, least = divide_up(columns, PIXELS), strips = least, i
     cdef Patches some = p[0]
     cdef Lane strip
+    if least == 1 or w.fold.rows:
+        return 1
+    for i in range(least, 2 * least):
+        if i * divide_up(divide_up(columns, i), MR) < strips * divide_up(divide_up(columns, strips), MR):
+            strips = i
+    strips = divide_up(columns, divide_up(columns, strips))
     some.col = &strip
     for i in range(2):                                  # the first one, and the last, which may be narrower
         strip = strip_of(p.col, strips, i * (strips - 1))
         if not keeps_band(w, &some):
             return 1
-    return strips if w.fold.rows == 0 and w.g.src_c == 1 and w.g.dst_c == 1 and columns > MOST_COLUMNS else 1
+    return strips
 
 
 cdef int64_t longest_band(const Lane *row, const Lane *col, int64_t pixels) noexcept nogil:
@@ -204,6 +208,7 @@ cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const B
     cdef bint kept = keeps_band(w, p)
     cdef Plan *plan = b.plans
     cdef Ahead ahead
+    cdef Block sliding
     if not kept and (TILE > 1 or not has_band(p)):
         return False
     if (b.group == b.first_group and b.chunk == 0) or slots(p) > KC:
@@ -212,8 +217,12 @@ cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const B
         plan_tiles(w, p, p, b, k, &plan.band, plan)
     if not plan.fits:
         return False
-    if k == 0 or not kept:
-        pack_band(p, &plan.band, b.patch)
+    if TILE > 1 and slides(w, p):
+        sliding = b[0]
+        sliding.patch = slide_band(w, p, &plan.band, b) if k == 0 else b.slides[b.chunk].at
+        b = &sliding
+    elif k == 0 or not kept:
+        pack_band(p, &plan.band, 0, b.patch)
     ahead = next_band(w, p, b, &plan.band, divide_up(kc, tap_run(p))) if k == 0 else nothing()
     multiply_taps(w, p, pair, b, k, plan, p.col.z_step * plan.band.pixel, &ahead)
     return True
@@ -227,7 +236,7 @@ cdef void multiply_phases(const Gather *w, const Patches *p, const Block *b) noe
     cdef Patches phase
     if b.group == b.first_group:
         place_band(p, b.first, b.count, 0, slots(p), PAIR, band)
-    pack_band(p, band, b.patch)
+    pack_band(p, band, 0, b.patch)
     ahead = next_band(w, p, b, band, w.g.filter_rows * w.g.filter_cols)
     for pair in range(w.g.row_lanes * w.g.col_lanes):
         phase = pair_patches(w, pair, b.group)

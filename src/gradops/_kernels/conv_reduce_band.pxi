@@ -72,7 +72,7 @@ cdef void reduce_band(const Reduce *w, const Patches *p, const Panel *b, int64_t
         depth = band_depth(p, first, end)
         place_band(p, first, depth, pair_slot, slots, 1, &band)
         dy = dy_rows(w, p, b, first, depth, True)
-        pack_band(p, &band, b.patch)
+        pack_band(p, &band, 0, b.patch)
         rows.count = place_rows(p, &band, depth, at, depths)
         for panel in range(divide_up(b.channels, NR)):
             multiply_band(w, p, b, &band, &rows, depth, panel, pair_slot, slots, &dy, c, accumulate, first + depth < end)

@@ -46,7 +46,8 @@ bfloat16    patches                0.8 to 1.3     0.9 to 1.6     1.1 to 1.2     
 
 With tiles (2 threads of a Granite Rapids), the time of both gradients of bfloat16 by PyTorch over that by gradops, within steps of training: default layout
 1.3 to 5, 3x3 layers 1.1 to 1.6, of 512 channels the filter's alone; channels_last 1x1 layers 0.97 to 5, with strides 1.4 to 2.4; 3x3 ones of 64, 128, 256 and
-512 channels 1.3, 1.0, 1.4 and 1.9 (56x56, 28x28, 14x14 and 7x7 pixels; inputs of larger images, by themselves, 0.7 to 0.85), with strides of 128, 256 and
+512 channels 1.3, 1.0, 1.4 and 1.9 (56x56, 28x28, 14x14 and 7x7 pixels), of 224x224 pixels and 64 channels 3.7, of 112x112 and 128 2.5, of 56x56 and 256 1.2 (these
+two the filter's alone, the input's would take 1.05 to 1.1 of PyTorch's time), with strides of 128, 256 and
 512 1.0, 1.3 and 2.2; groups of 4, 8, 16 and 32 4.8, 1.1, 0.95 and 0.7, with strides of
 8, 16 and 32 1.5, 1.4 and 1.0; patches of 96, 192 and 384 channels 0.97, 1.3 and 1.9; first layers 1.3 to 1.4.
 
@@ -231,7 +232,7 @@ def _tiled(layer: Layer, of_filter: bool) -> bool:
         return of_filter or fewest < 512
     if layer.strided:
         return fewest >= (256 if of_filter else 128)
-    return of_filter or fewest >= 512 or layer.plane * fewest <= 200_704
+    return of_filter or fewest >= 512 or layer.plane * fewest <= 200_704 or max(layer.channels, layer.outputs) <= 64
 
 
 def _grouped_tiled(layer: Layer, of_filter: bool, fewest: int) -> bool:

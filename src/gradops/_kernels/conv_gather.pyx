@@ -271,9 +271,10 @@ cdef bint leaves_cache(const Gather *w) noexcept nogil:
 
 
 cdef int64_t even_steps(const Gather *w) noexcept nogil:
-    """Steps of a tile: TILE, or fewer of which the channels of src have a whole number, if that makes few more tiles. None goes through edges then."""
-    cdef int64_t depth = w.g.src_channels // PAIR, least = divide_up(depth, TILE), tiles
-    if TILE == 1 or w.g.src_channels % PAIR or most_slots(w) > KC:
+    """Steps of a tile: TILE, or fewer of which the channels of src have a whole number, or all slots if channels are odd, if that makes few more tiles. None goes
+    through edges then."""
+    cdef int64_t depth = divide_up(most_slots(w) if w.g.src_channels % PAIR else w.g.src_channels, PAIR), least = divide_up(depth, TILE), tiles
+    if TILE == 1 or most_slots(w) > KC:
         return TILE
     for tiles in range(least, least + least // MORE_TILES + 1):
         if depth % tiles == 0:

@@ -6,7 +6,7 @@ is summed by one thread in the order of the slots, or of one vector's rows of ta
 Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each
 tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the channels of dst, *channel rows* (a = filter, b = patches) over its
 pixels: where channels come first and make no band, or patches are packed for few channels of dst. Tiles multiply groups in bundles, few channels of dst
-in blocks of pixels, and many channels of src in chunks.
+in blocks of pixels, many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """

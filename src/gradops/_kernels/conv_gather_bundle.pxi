@@ -29,8 +29,10 @@ cdef int64_t bundled(const Problem *g) noexcept nogil:
 
 
 cdef bint has_odd_channels(const Problem *g) noexcept nogil:
-    """Whether channels of src, which come last, are odd, so that pixels are no pairs."""
-    return TILE > 1 and g.src_channels % PAIR and g.src_c == 1 and g.dst_c == 1 and g.dst_channels >= MANY_CHANNELS and g.images * g.dst_rows * g.dst_cols >= FEW_PIXELS
+    """Whether channels of src, which come last, are odd, so that pixels are no pairs, and several taps may read a band of them."""
+    if TILE == 1 or g.src_channels % PAIR == 0 or g.src_c != 1 or g.dst_c != 1 or g.filter_rows * g.filter_cols == 1:
+        return False
+    return g.dst_channels >= MANY_CHANNELS and g.images * g.dst_rows * g.dst_cols >= FEW_PIXELS
 
 
 cdef int64_t dense_size(const Problem *g, int64_t groups, int64_t missing) noexcept nogil:

@@ -159,27 +159,27 @@ def varied(problem, layout, overlapping):
     return PoolProblem(**fields | {"layout": layout, "overlapping": overlapping})
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("problem", "layout", "overlapping"), VARIANTS)
-def test_gradient_is_the_float64_sum_rounded_once(problem, layout, overlapping, dtype, whole_level):
-    problem, storage = varied(problem, layout, overlapping), dtype_named(dtype)
-    (dy,) = random_normal(GRAD.shapes(problem), storage, seed=3)
-    exact = GRAD.reference(problem, dy.astype(np.float64))
-    results = [GRAD(problem, dy, num_threads=threads) for threads in (1, 2, 5)]
-    np.testing.assert_array_equal(results[0].astype(np.float64), nearest(exact, storage).astype(np.float64))
-    assert len({result.tobytes() for result in results}) == 1
+def test_gradient_is_the_float64_sum_rounded_once(problem, layout, overlapping, whole_level):
+    problem = varied(problem, layout, overlapping)
+    for storage in map(dtype_named, DTYPES):
+        (dy,) = random_normal(GRAD.shapes(problem), storage, seed=3)
+        exact = nearest(GRAD.reference(problem, dy.astype(np.float64)), storage)
+        results = [GRAD(problem, dy, num_threads=threads) for threads in (1, 2, 5)]
+        np.testing.assert_array_equal(results[0].astype(np.float64), exact.astype(np.float64), str(storage))
+        assert len({result.tobytes() for result in results}) == 1, storage
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("problem", "layout", "overlapping"), VARIANTS)
-def test_means_of_small_integers_are_exact(problem, layout, overlapping, dtype, whole_level):
-    problem, storage = varied(problem, layout, overlapping), dtype_named(dtype)
-    (x,) = random_integers(POOL.shapes(problem), storage, seed=4)
-    results = [POOL(problem, x, num_threads=threads) for threads in (1, 2, 5)]
-    exact = POOL.reference(problem, x)
-    wide = exact if storage.kind == "i" else exact.astype(np.float32 if storage.itemsize < 8 else np.float64)
-    np.testing.assert_array_equal(results[0], wide.astype(storage))
-    assert len({result.tobytes() for result in results}) == 1
+def test_means_of_small_integers_are_exact(problem, layout, overlapping, whole_level):
+    problem = varied(problem, layout, overlapping)
+    for storage in map(dtype_named, DTYPES):
+        (x,) = random_integers(POOL.shapes(problem), storage, seed=4)
+        results = [POOL(problem, x, num_threads=threads) for threads in (1, 2, 5)]
+        exact = POOL.reference(problem, x)
+        wide = exact if storage.kind == "i" else exact.astype(np.float32 if storage.itemsize < 8 else np.float64)
+        np.testing.assert_array_equal(results[0], wide.astype(storage), str(storage))
+        assert len({result.tobytes() for result in results}) == 1, storage
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

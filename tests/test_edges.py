@@ -196,6 +196,15 @@ def test_dense_products_are_rounded_to_nearest_even(half, level):
     np.testing.assert_array_equal(got.astype(np.float32), rounded.astype(np.float32))
 
 
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_subnormal_sums_of_bfloat16_are_zeros_where_the_cpu_multiplies_it(layout, level):
+    shape = (1, 9, 9, 70) if layout == "NHWC" else (1, 70, 9, 9)
+    x, weight = np.full(shape, 2.0**-63), np.zeros((1, 1, 70, 70))
+    weight[0, 0, 0], weight[0, 0, 33] = 1.5 * 2.0**-63, -(2.0**-63)
+    got = gradops.conv2d(x.astype(HALVES[1]), weight.astype(HALVES[1]), 1, "VALID", data_format=layout)
+    np.testing.assert_array_equal(got.astype(np.float32), np.float32(0 if level in PARTIAL else 2.0**-127))
+
+
 def test_pooling_keeps_not_finite_values_in_their_cells(level):
     problem = PoolProblem(h=6, w=6, c=3, overlapping=False, sequences=((0, 2, 4, 6), (0, 3, 4, 6)))
     op = OPS["fractional_avg_pool_grad"]

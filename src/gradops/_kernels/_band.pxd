@@ -116,9 +116,9 @@ cdef inline void pack_present(const Patches *p, const char *image, int64_t y, in
 
 
 cdef inline void pack_band(const Patches *p, const Band *band, int64_t ready, real *dst) noexcept nogil:
-    """Copies all rows but so many first ones of the first image, which are there already, each of them at once if its pixels lie side by side. Pairs that lie as such are copied as if they were float32; those of planes are
-    made beyond the row that they are turned into, or widened first, which takes twice the room of the last row. What becomes pairs of pixels is widened in
-    any layout."""
+    """Copies all rows but so many first ones of the first image, which are there already, each of them at once if its pixels lie side by side. Pairs that lie as
+    such are copied as if they were float32; those of planes are made beyond the row that they are turned into, or widened first, which takes twice the room of
+    the last row. What becomes pairs of pixels is widened in any layout."""
     cdef Problem g = p.g[0]
     cdef int64_t n, u, i, y, x = p.col.src_start + p.col.src_unit * band.left, size = band.width * band.pixel, channels = band.pixel
     cdef int storage = p.storage

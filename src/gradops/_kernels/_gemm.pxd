@@ -218,8 +218,8 @@ cdef inline int64_t lines_of(int64_t steps, int64_t step) noexcept nogil:
 
 
 cdef inline void add_products(bint high, bint wide, int64_t rows, Fetch fetch, const Operands *p, const real *a, const real *b, int64_t ldb, int64_t tiles, const char **one, const char **two) noexcept nogil:
-    """The sums of so many tiles of steps. Fetches no line twice, since loads are what tiles wait for."""
-    cdef int64_t ones = lines_of(p.steps, p.one) if fetch & (READS | READ_WRITE) else 0, twos = lines_of(p.steps, p.two) if fetch & (READS | READ_WRITE) else 0
+    """The sums of so many tiles of steps. Fetches no line twice, and none that is written, since loads are what tiles wait for."""
+    cdef int64_t ones = lines_of(p.steps, p.one) if fetch & (READS | READ_WRITE) else 0, twos = lines_of(p.steps, p.two) if fetch & READS else 0
     cdef int64_t next_one = larger(p.one, LINE), next_two = larger(p.two, LINE), i, _
     cdef const char *first = one[0]
     cdef const char *second = two[0]
@@ -227,10 +227,7 @@ cdef inline void add_products(bint high, bint wide, int64_t rows, Fetch fetch, c
         for i in range(ones):
             prefetch_soon(first + i * next_one)
         for i in range(twos):
-            if fetch & READS:
-                prefetch_soon(second + i * next_two)
-            else:
-                prefetch_to_write(second + i * next_two)
+            prefetch_soon(second + i * next_two)
         if fetch & (READS | READ_WRITE):
             first += p.steps * p.one
             second += p.steps * p.two
@@ -249,12 +246,13 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
     cdef const Taps *taps = p.taps
     cdef const real *at = a
     cdef int64_t tap = 0, depth = p.depth, ldb = NR if fetch & TAPS else p.ldb, tiles, some
-    cdef int64_t rows = p.rows
+    cdef int64_t rows = p.rows, before_ld = p.before_ld if p.narrow else p.ldc
+    cdef const real *before = p.before if p.narrow else c
     cdef bint high = m > rows, wide = nv > 1, whole = m % rows == 0 and not p.narrow and p.finite == NULL, beyond = p.end != NULL and a + (2 if high else 1) * rows * p.lda > p.end
     if p.accumulate and m % rows == 0:
-        resume_sums(high, wide, rows, p.before if p.narrow else c, p.before_ld if p.narrow else p.ldc)
+        resume_sums(high, wide, rows, before, before_ld)
     elif p.accumulate:                                  # as well, for the same bits
-        copy_sums(m, nv, p.before if p.narrow else c, p.before_ld if p.narrow else p.ldc, sums.at, NR)
+        copy_sums(m, nv, before, before_ld, sums.at, NR)
         resume_sums(high, wide, rows, sums.at, NR)
     else:
         zero_sums()

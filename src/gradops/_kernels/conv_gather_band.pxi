@@ -22,8 +22,8 @@ cdef bint bands_planes(const Gather *w) noexcept nogil:
 
     Time of patches over that of a band, 2 threads of a Zen 4 (float32, bfloat16): groups of 16, 14x14 1.5 and 1.9, with strides 1.5 and 0.9, their gradients
     1.5 to 2 and 1.6; of 32 with strides 1.6 and 1.6, their gradients 1.9 and 2.6; 5x5 taps, 32 and 64 channels 1.1 to 1.4; 16 to 16, 3x3 taps, 14x14 1.9, 56x56
-    1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 41 to 37 0.85, 8 to 48 with strides 0.8, 128 to 128 with strides 0.95, in tiles 1.2
-    to 1.3 (Granite Rapids).
+    1.1 and 1.0, 112x112 1.0 and 0.8. Without this rule: groups of 8 0.8, 16 to 20 channels 0.9, 41 to 37 0.85, 8 to 48 with strides 0.8, 128 to 128 with
+    strides 0.95, in tiles 1.2 to 1.3 (Granite Rapids).
     """
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, lanes = divide_up(w.g.dst_channels, VL) * VL
     cdef Patches p
@@ -176,7 +176,7 @@ cdef Ahead next_band(const Gather *w, const Patches *p, const Block *b, const Ba
     cdef int64_t next = b.first + b.count, group = b.group + 1
     cdef Band following = band[0]
     cdef Ahead a = nothing()
-    if TILE > 1 and (w.g.src_x == w.g.src_channels or w.strips > 1):
+    if TILE > 1 and (w.g.src_x == p.present or w.strips > 1):
         return a
     if b.chunk + 1 < w.chunks:
         a.src = band_lines(p, band, p.src + chunk_step(w))

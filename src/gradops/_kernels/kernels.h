@@ -331,8 +331,8 @@ static inline void place_pairs(const char *one, int64_t low, int64_t high, const
     for (int64_t r = 0; r < (first ? rows : 0); r++)
         for (int64_t i = 0; i < first; i += 2 * VL) {
             const char *p = one + r * row + 2 * i, *q = two + r * row + 2 * i;
-            _mm_prefetch(p + row, _MM_HINT_T0);
-            _mm_prefetch(q + row, _MM_HINT_T0);
+            prefetch_now(p + row);
+            prefetch_now(q + row);
             store_pairs(take_halves(p, 1, ~0u), take_halves(q, 1, ~0u), ~0u, dst + r * ld + i);
         }
     for (int64_t i = first; i < n; i += 2 * VL) place_some_pairs(one, low, high, two, two_low, two_high, row, rows, step, i, n, dst, ld);

@@ -85,9 +85,9 @@ include "conv_reduce_packed.pxi"
 
 
 cdef void plan(Reduce *w, int threads) noexcept nogil:
-    """Chooses the spans, by the problem alone, and the blocks, which no sum depends on."""
+    """Chooses the spans, by the problem alone, and the blocks, which no sum depends on. The squarer blocks are, the less they pack."""
     cdef const Problem *g = w.g
-    cdef int64_t spans
+    cdef int64_t spans, slots, channels
     w.slots, w.panels = g.filter_rows * g.filter_cols * g.src_channels, divide_up(g.dst_channels, NR)
     if w.strips.used:
         plan_strips(w, threads)
@@ -103,7 +103,8 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
         w.dw.spans = 1
     spans = first_wave(&w.dw, threads).count            # side by side
     while threads > 1 and spans * blocks(w) < (1 if w.packed else BLOCKS) * threads:
-        if w.slots // w.slot_blocks >= 4 * MR:
+        slots, channels = w.slots // w.slot_blocks, g.dst_channels // w.channel_blocks
+        if slots >= 4 * MR and (slots >= channels or w.channel_blocks == w.panels):
             w.slot_blocks *= 2
         elif w.channel_blocks < w.panels:
             w.channel_blocks = smaller(2 * w.channel_blocks, w.panels)

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
-from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, part, smaller, useful_threads
+from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, NV, NR, VL, all_finite, clear, item_size, narrow_block, widen_block
 from _winograd cimport LINE, PLANES, RUN, Run, Tiles, pack_src, restore_dst, run_at, tile_count, tiles, transform_filter
@@ -22,7 +22,8 @@ cdef enum:
     PANELS = 2                                          # of NR channels of dst, of a block
     DEPTH = 64                                          # channels of src that are transformed at a time
     STAGED = 16                                         # of them, how many of the filter are staged at a time
-    BLOCKS = 6                                          # of a thread: blocks shrink where there are fewer, so that all are busy to the end
+    BLOCKS = 6                                          # of a thread: blocks have one panel where there are fewer, so that all are busy to the end,
+    LEAST_TILES = 12                                    # and fewer tiles, at least these, where that gives each thread as many blocks
     LDT = DEPTH + 16                                    # distance of transformed tiles; planes are 16 more apart than they need,
     SRC_PLANE = TILES * LDT + 16                        # so that they spread over the cache sets
     FILTER_PLANE = DEPTH * 32 + 16
@@ -38,6 +39,7 @@ cdef struct Gather:
     char *dst
     int64_t panels                                      # of a block
     int64_t all_panels                                  # of the channels of dst of a group
+    int64_t parts                                       # of the tiles of a lane pair, at least
     int64_t *blocks                                     # how many blocks lie before each lane pair
     bint *finite                                        # cleared if dst holds an infinity or NaN
 
@@ -46,8 +48,8 @@ cdef Tiles pair_tiles(const Gather *w, int64_t pair) noexcept nogil:
     return tiles(w.g, row_lanes(w.g) + pair // w.g.col_lanes, col_lanes(w.g) + pair % w.g.col_lanes)
 
 
-cdef int64_t tile_blocks(const Tiles *t) noexcept nogil:
-    return divide_up(tile_count(t), TILES)
+cdef int64_t tile_blocks(const Gather *w, const Tiles *t) noexcept nogil:
+    return larger(divide_up(tile_count(t), TILES), smaller(w.parts, tile_count(t) // LEAST_TILES))
 
 
 cdef void plan_blocks(Gather *w) noexcept nogil:
@@ -56,16 +58,21 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
     w.blocks[0] = 0
     for i in range(w.g.row_lanes * w.g.col_lanes):
         t = pair_tiles(w, i)
-        w.blocks[i + 1] = w.blocks[i] + w.g.groups * tile_blocks(&t) * divide_up(w.all_panels, w.panels)
+        w.blocks[i + 1] = w.blocks[i] + w.g.groups * tile_blocks(w, &t) * divide_up(w.all_panels, w.panels)
 
 
 cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the block sizes, which no sum depends on."""
-    w.all_panels = divide_up(w.g.dst_channels, NR)
-    w.panels = PANELS
+    cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes
+    cdef Tiles t = pair_tiles(w, 0)
+    w.all_panels, w.panels, w.parts = divide_up(w.g.dst_channels, NR), PANELS, 1
     plan_blocks(w)
-    if w.blocks[w.g.row_lanes * w.g.col_lanes] < BLOCKS * threads:
-        w.panels = 1
+    if w.blocks[pairs] >= BLOCKS * threads:
+        return
+    w.panels = 1
+    plan_blocks(w)
+    if w.blocks[pairs] < BLOCKS * threads:
+        w.parts = even_parts(tile_blocks(w, &t), tile_count(&t) // LEAST_TILES, pairs * w.g.groups * w.all_panels, threads)
         plan_blocks(w)
 
 
@@ -168,7 +175,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
         pair += 1
     index -= w.blocks[pair]
     t = pair_tiles(w, pair)
-    parts = tile_blocks(&t)
+    parts = tile_blocks(w, &t)
     b.first = part(tile_count(&t), index % parts, parts)
     b.count = part(tile_count(&t), index % parts + 1, parts) - b.first
     index = index // parts

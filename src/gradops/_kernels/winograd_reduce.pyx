@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """dw = G' [sum_tile (B' x B) * (A dy A')] G: conv2d_backprop_filter with 3x3 taps at distance 1, by Winograd's F(2x2, 3x3).
 
-In parallel: blocks of (span of tiles, group, channels of x, channels of dy). Few blocks get more spans: each span sums into its own partial dw,
-and the partials are added in order. Packed: transformed tiles of x and dy, TILES at a time.
+In parallel: blocks of (span of tiles, group, channels of x, channels of dy), smaller ones where there are fewer than threads. Few blocks get more
+spans: each span sums into its own partial dw, and the partials are added in order. Packed: transformed tiles of x and dy, TILES at a time.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; every lane has z_step 1,
 tap_step 1 and all 3 taps; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
@@ -11,15 +11,16 @@ from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
-from _partials cimport Total, aim_total, store_block, sum_spans
+from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _storage cimport real, NR, NV, VL, clear, item_size, widen_block
 from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
 
 cdef enum:
     TILES = 32                                          # that are transformed at a time
-    X_CHANNELS = 64                                     # of a block, at most
-    DY_CHANNELS = 128                                   # of a block, at most
+    X_CHANNELS = 64                                     # of a block, at most; half where more blocks make up for transforming more often,
+    DY_CHANNELS = 128                                   # of a block, at most; half or a quarter
+    TRANSFORM = 6                                       # multiply-adds of a plane that take as long as transforming a channel of a tile, about
     MIN_BLOCKS = 16                                     # tiles are split into spans until there are as many blocks
     MIN_SPAN = 64                                       # tiles of a span, at least
     PAD = 16                                            # planes are a vector more apart than they need, to spread over the cache sets
@@ -35,18 +36,35 @@ cdef struct Reduce:
     const char *x
     const char *dy
     Total dw
-    int64_t x_blocks, dy_blocks, blocks                 # of channels; of one span
+    int64_t x_channels, dy_channels                     # of a block, at most
 
 
-cdef void plan(Reduce *w) noexcept nogil:
-    """Chooses blocks and spans; by the problem alone, never by the number of threads."""
+cdef int64_t blocks(const Reduce *w) noexcept nogil:
+    """Of one span."""
+    return w.g.groups * divide_up(w.g.src_channels, w.x_channels) * divide_up(w.g.dst_channels, w.dy_channels)
+
+
+cdef int64_t longest(const Reduce *w, int threads) noexcept nogil:
+    """What the thread with the most blocks has to do, for each tile."""
+    cdef int64_t x_channels = smaller(w.x_channels, w.g.src_channels), dy_channels = smaller(w.dy_channels, w.g.dst_channels)
+    cdef int64_t spans = first_wave(&w.dw, threads).count
+    return divide_up(w.dw.spans, spans) * divide_up(spans * blocks(w), threads) * (x_channels * dy_channels + TRANSFORM * (x_channels + dy_channels))
+
+
+cdef void plan(Reduce *w, int threads) noexcept nogil:
+    """Chooses the spans, by the problem alone, and the blocks, which no sum depends on: smaller ones where that keeps more threads busy."""
     cdef const Problem *g = w.g
     cdef int64_t all_tiles = g.images * divide_up(g.dst_rows, 2) * divide_up(g.dst_cols, 2)
-    w.x_blocks = divide_up(g.src_channels, X_CHANNELS)
-    w.dy_blocks = divide_up(g.dst_channels, DY_CHANNELS)
-    w.blocks = g.groups * w.x_blocks * w.dy_blocks
+    cdef int i
+    cdef Reduce other
+    w.x_channels, w.dy_channels = X_CHANNELS, DY_CHANNELS
     w.dw.size = 9 * g.src_channels * g.groups * g.dst_channels
-    w.dw.spans = larger(smaller(divide_up(MIN_BLOCKS, w.blocks), all_tiles // MIN_SPAN), 1)
+    w.dw.spans = larger(smaller(divide_up(MIN_BLOCKS, blocks(w)), all_tiles // MIN_SPAN), 1)
+    other = w[0]
+    for i in range(1, 6):
+        other.x_channels, other.dy_channels = X_CHANNELS >> i // 3, DY_CHANNELS >> i % 3
+        if longest(&other, threads) < longest(w, threads):
+            w.x_channels, w.dy_channels = other.x_channels, other.dy_channels
 
 
 cdef struct Block:                                      # what a thread works on: a block of dw and its scratch
@@ -137,12 +155,13 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     cdef bint begun = False
     cdef Tiles t
     cdef Block b
-    b.x_channel = index % w.x_blocks * X_CHANNELS
-    b.x_channels = smaller(X_CHANNELS, w.g.src_channels - b.x_channel)
-    index = index // w.x_blocks
-    b.dy_channel = index % w.dy_blocks * DY_CHANNELS
-    b.dy_channels = smaller(DY_CHANNELS, w.g.dst_channels - b.dy_channel)
-    index = index // w.dy_blocks
+    cdef int64_t x_blocks = divide_up(w.g.src_channels, w.x_channels), dy_blocks = divide_up(w.g.dst_channels, w.dy_channels)
+    b.x_channel = index % x_blocks * w.x_channels
+    b.x_channels = smaller(w.x_channels, w.g.src_channels - b.x_channel)
+    index = index // x_blocks
+    b.dy_channel = index % dy_blocks * w.dy_channels
+    b.dy_channels = smaller(w.dy_channels, w.g.dst_channels - b.dy_channel)
+    index = index // dy_blocks
     b.group, b.span = index % w.g.groups, w.dw.wave.first + index // w.g.groups
     b.sums, b.x = scratch, scratch + PLANES * SUMS_PLANE
     b.dy = b.x + PLANES * X_PLANE
@@ -157,8 +176,9 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
-    plan(w)
-    return sum_spans(&w.dw, reduce_block, w, w.blocks, useful_threads(w.g, w.dw.spans * w.blocks, threads), FIRST_FREE, SCRATCH)
+    threads = useful_threads(w.g, threads, threads)
+    plan(w, threads)
+    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, SCRATCH)
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:

@@ -7,7 +7,8 @@ from _scratch cimport allocate, padded, release
 from _storage cimport real, REAL_STORAGE, all_finite, item_size, narrow, narrow_block
 
 cdef enum:
-    ADDED = 4096                                        # elements that one thread adds at a time
+    LEAST_ADDED = 256                                   # elements that a thread adds at a time, at least, and
+    MOST_ADDED = 4096                                   # at most; all threads add, since what others have just written takes long to arrive
     PARTIALS = 1 << 20                                  # bytes of the partial sums for each thread, at most, where two of them are not larger
 
 
@@ -21,6 +22,7 @@ cdef struct Total:
     char *out
     bint *finite                                        # cleared if the total holds an infinity or NaN
     int64_t size                                        # elements
+    int64_t added                                       # of them, how many a thread adds at a time
     int64_t spans                                       # chosen by the problem alone, never by the number of threads
     Wave wave                                           # the spans at hand
     real *partials                                      # of each span of the wave, as `out` lies, where there are several spans
@@ -34,7 +36,7 @@ cdef inline void aim_total(Total *t, int storage, void *out, bint *finite) noexc
 cdef inline Wave first_wave(const Total *t, int threads) noexcept nogil:
     """The spans that come first: as many as there may be memory for, the same number in all waves."""
     cdef Wave w
-    cdef int64_t most = larger(threads * (PARTIALS // (t.size * <int64_t> sizeof(real))), 2)
+    cdef int64_t most = larger(threads * PARTIALS // (t.size * <int64_t> sizeof(real)), 2)
     w.first, w.count, w.slots = 0, t.spans, t.spans
     if t.spans > most:
         w.count = divide_up(t.spans, divide_up(t.spans, most - 1))
@@ -56,9 +58,9 @@ cdef inline void store_block(const Total *t, int64_t span, const real *src, int6
 
 
 cdef inline void add_part(const void *work, int64_t index, void *_) noexcept nogil:
-    """Adds up to ADDED elements of all spans of a wave to the first partial sum. The last wave then writes them to the result."""
+    """Adds some elements of all spans of a wave to the first partial sum. The last wave then writes them to the result."""
     cdef const Total *t = <const Total *> work
-    cdef int64_t first = index * ADDED, elements = smaller(ADDED, t.size - first), j, i
+    cdef int64_t first = index * t.added, elements = smaller(t.added, t.size - first), j, i
     cdef real *sums = t.partials + first
     for j in range(1, t.wave.count + (t.wave.first > 0)):
         for i in range(elements):
@@ -73,7 +75,7 @@ cdef inline void add_part(const void *work, int64_t index, void *_) noexcept nog
 cdef inline int sum_spans(Total *t, block_t block, const void *work, int64_t blocks, int threads, Order order, int64_t scratch_size) noexcept nogil:
     """Allocates, and does all blocks of all spans, those of a span one after the other; a thread has scratch_size reals. Returns nonzero if memory ran out."""
     cdef int64_t partials
-    t.wave = first_wave(t, threads)
+    t.wave, t.added = first_wave(t, threads), padded(larger(smaller(t.size // (2 * threads), MOST_ADDED), LEAST_ADDED))
     partials = padded(t.wave.slots * t.size) if t.spans > 1 else 0
     t.partials = allocate(partials + threads * scratch_size)
     if t.partials == NULL:
@@ -81,7 +83,7 @@ cdef inline int sum_spans(Total *t, block_t block, const void *work, int64_t blo
     while t.wave.count > 0:
         do_blocks(block, work, t.wave.count * blocks, threads, order, t.partials + partials, scratch_size * sizeof(real))
         if t.spans > 1:
-            do_blocks(add_part, t, divide_up(t.size, ADDED), threads, IN_ORDER, NULL, 0)
+            do_blocks(add_part, t, divide_up(t.size, t.added), threads, IN_ORDER, NULL, 0)
         t.wave.first += t.wave.count
         t.wave.count = smaller(t.wave.count, t.spans - t.wave.first)
     release(t.partials)

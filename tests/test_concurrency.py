@@ -1,14 +1,19 @@
 """Several Python threads calling at once."""
 
+import math
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from problems import COVERING, LARGER, POOL_PROBLEMS, rows
 
-from gradops.testing import OPS, Problem, random_normal
+from gradops import _call
+from gradops._call import entry
+from gradops.testing import OPS, PoolProblem, Problem, random_normal
 
 TABLE = rows(LARGER) + rows({kind: problems[:8] for kind, problems in (COVERING | {"pool": POOL_PROBLEMS}).items()})
 
@@ -55,3 +60,46 @@ def test_kernels_run_without_the_gil(name):
     finally:
         sys.setswitchinterval(before)
     assert overlapped
+
+
+@pytest.mark.parametrize("name", ["depthwise_conv2d_native", "conv2d", "fractional_avg_pool_grad"])
+def test_threads_of_a_kernel_need_no_gil(name, monkeypatch):
+    """From the moment that the kernel is called, this thread keeps the GIL and looks on; those of the kernel write the whole result."""
+    op = OPS[name]
+    problem = (
+        PoolProblem(n=8, h=112, w=112, c=64)
+        if op.kind == "pool"
+        else Problem(
+            n=8,
+            h=56,
+            w=56,
+            r=3,
+            s=3,
+            padding="SAME",
+            **({"c": 64, "k": 64} if op.kind == "dense" else {"c": 512, "m": 1}),
+        )
+    )
+    operands = random_normal(op.shapes(problem), np.float32, seed=1)
+    out = np.full_like(op(problem, *operands), np.nan)
+    places = range(0, out.size, out.size // 997)
+    calling = threading.Event()
+
+    def run(*arguments):
+        calling.set()
+        return entry.run(*arguments)
+
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(_call, "entry", SimpleNamespace(run=run))
+    sys.setswitchinterval(1000)
+    try:
+        caller = threading.Thread(target=lambda: op(problem, *operands, num_threads=2, out=out))
+        caller.start()
+        calling.wait()
+        end = time.monotonic() + 20
+        while unwritten := any(math.isnan(out.item(at)) for at in places):
+            if time.monotonic() > end:
+                break
+        caller.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not unwritten

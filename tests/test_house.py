@@ -321,6 +321,13 @@ def test_kernels_share_one_function_with_parallel_loops_without_the_gil():
 
 
 @CHECKOUT
+def test_kernels_divide_as_c_does():
+    """Python's division may raise: in a parallel loop, Cython has each thread take the GIL to be able to."""
+    for path in (REPOSITORY / "src" / "gradops" / "_kernels").glob("*.p[xy][dx]"):
+        assert "cdivision=True" in path.read_text().partition("\n")[0]
+
+
+@CHECKOUT
 def test_no_pxd_has_a_pyx():
     folder = REPOSITORY / "src" / "gradops" / "_kernels"
     assert not {path.stem for path in folder.glob("*.pxd")} & {path.stem for path in folder.glob("*.pyx")}

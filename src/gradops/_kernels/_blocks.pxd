@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """Blocks of a kernel's work, shared among threads."""
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int64_t

@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """Groups of few channels as fewer groups, bundles, of more: tiles multiply 2 TILE channels, and have as many sums, whether a group fills them or not."""
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """The problem that the Python layer packs (`gradops._geometry.Problem`, field for field): tensors, strides and lanes.
 
 A *dst* pixel is where a patch is centred, *src* is what the patch reads. Forward and filter gradient: src is the input, dst the output

@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """Scratch: one aligned slab for a call, cut by offset.
 
 A dead slab is kept for the next call of the same kernel, the largest one, since new memory has to be cleared by the system page by page: where other

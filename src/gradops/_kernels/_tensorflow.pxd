@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """What gradops calls of TensorFlow's C API: tensorflow/c/{tf_status,tf_buffer,tf_tensor,kernels}.h and tensorflow/c/eager/{c_api,c_api_experimental}.h.
 
 Pointers that are looked up in the TensorFlow which the process has loaded, so that gradops is built without one.

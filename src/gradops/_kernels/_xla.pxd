@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """As much of XLA's C interface for custom calls as `xla` uses: xla/ffi/api/c_api.h, whose names begin with XLA_FFI_.
 
 `tests/test_adapter_jax.py` holds sizes, offsets and numbers against the header of the installed jaxlib.

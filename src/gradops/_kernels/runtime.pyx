@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """What this CPU, compiler and OpenMP runtime offer, and new arrays. Built once, for the compiler's default target."""
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.object cimport PyTypeObject

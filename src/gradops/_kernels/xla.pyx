@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """XLA's custom call: follows the recipe in its only attribute, without Python and the GIL. Built once, for the compiler's default target.
 
 The attribute is an array of 64-bit integers, `Packed` and then both problems. It names kernels by their place in a table, since XLA stores

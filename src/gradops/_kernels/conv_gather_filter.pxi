@@ -41,9 +41,9 @@ cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
     """Packs one part of the filter of one lane pair, group and chunk, tap by tap."""
     cdef const Gather *w = <const Gather *> work
     cdef const Problem *g = w.g
-    cdef int64_t parts = filter_parts(w), pairs = g.row_lanes * g.col_lanes, pair = index // parts % pairs, chunk = index // parts // pairs, group = chunk // w.chunks
+    cdef int64_t pairs = g.row_lanes * g.col_lanes, each = pairs * g.groups * w.chunks, pair = index % pairs, chunk = index % each // pairs, group = chunk // w.chunks
     cdef Patches p = pair_patches(w, pair, group)
-    cdef int64_t i, j, channel = index % parts * (CHANNEL_PART if w.channel_rows else NR)
+    cdef int64_t i, j, channel = index // each * (CHANNEL_PART if w.channel_rows else NR)
     cdef int64_t channels = smaller(CHANNEL_PART if w.channel_rows else NR, g.dst_channels - channel), slot = 0
     cdef real *dst = w.filter_panels + chunk * w.group_panels + w.panels[pair]
     cdef const char *tap

@@ -263,9 +263,9 @@ cdef void count_block(const void *work, int64_t index, void *_) noexcept nogil:
     (<int64_t *> work)[index] += 1
 
 
-def do_blocks(int threads, counts):
+def do_blocks(int order, int threads, counts):
     """Adds 1 to the count of each block when it is done."""
-    _blocks.do_blocks(count_block, bytes_of(counts), counts.size, threads, NULL, 0)
+    _blocks.do_blocks(count_block, bytes_of(counts), counts.size, threads, <_blocks.Order> order, NULL, 0)
 
 
 cdef struct Given:
@@ -289,7 +289,7 @@ def sum_spans(sums, int storage, out, int64_t blocks, int threads):
     w.blocks, w.sums = blocks, reals_of(sums)
     w.total.spans, w.total.size = sums.shape
     wave = _partials.first_wave(&w.total, threads)
-    if _partials.sum_spans(&w.total, store_given, &w, blocks, threads, 16):
+    if _partials.sum_spans(&w.total, store_given, &w, blocks, threads, _blocks.FIRST_FREE, 16):
         raise MemoryError
     return finite, wave.count, wave.slots
 

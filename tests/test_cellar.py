@@ -461,10 +461,11 @@ def test_all_finite_finds_infinity_and_nan_wherever_they_are(probe, storage):
 
 
 @pytest.mark.parametrize("storage", ["float32"])
-def test_each_block_is_done_once(probe):
+@pytest.mark.parametrize("order", [0, 1], ids=["in order", "first free"])
+def test_each_block_is_done_once(probe, order):
     for count, threads in product((0, 1, 2, 7, 64, 1000), (1, 2, 3, 8, 70)):
         counts = np.zeros(count, np.int64)
-        probe.do_blocks(threads, counts)
+        probe.do_blocks(order, threads, counts)
         assert (counts == 1).all(), (count, threads)
 
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """A total that is split into spans: the partial sums are always added in the same order, wave by wave, so that few are kept at a time."""
 from libc.stdint cimport int64_t
-from _blocks cimport block_t, do_blocks
+from _blocks cimport Order, IN_ORDER, block_t, do_blocks
 from _problem cimport divide_up, larger, smaller
 from _scratch cimport allocate, padded, release
 from _storage cimport real, REAL_STORAGE, all_finite, item_size, narrow, narrow_block
@@ -72,7 +72,7 @@ cdef inline void add_part(const void *work, int64_t index, void *_) noexcept nog
         t.finite[0] = False
 
 
-cdef inline int sum_spans(Total *t, block_t block, const void *work, int64_t blocks, int threads, int64_t scratch_size) noexcept nogil:
+cdef inline int sum_spans(Total *t, block_t block, const void *work, int64_t blocks, int threads, Order order, int64_t scratch_size) noexcept nogil:
     """Allocates, and does all blocks of all spans, those of a span one after the other; a thread has scratch_size reals. Returns nonzero if memory ran out."""
     cdef int64_t partials
     t.wave, t.added = first_wave(t, threads), padded(larger(smaller(t.size // (2 * threads), MOST_ADDED), LEAST_ADDED))
@@ -81,9 +81,9 @@ cdef inline int sum_spans(Total *t, block_t block, const void *work, int64_t blo
     if t.partials == NULL:
         return 1
     while t.wave.count > 0:
-        do_blocks(block, work, t.wave.count * blocks, threads, t.partials + partials, scratch_size * sizeof(real))
+        do_blocks(block, work, t.wave.count * blocks, threads, order, t.partials + partials, scratch_size * sizeof(real))
         if t.spans > 1:
-            do_blocks(add_part, t, divide_up(t.size, t.added), threads, NULL, 0)
+            do_blocks(add_part, t, divide_up(t.size, t.added), threads, IN_ORDER, NULL, 0)
         t.wave.first += t.wave.count
         t.wave.count = smaller(t.wave.count, t.spans - t.wave.first)
     release(t.partials)

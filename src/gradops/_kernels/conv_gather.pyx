@@ -12,7 +12,7 @@ in blocks of pixels, many channels of src in chunks, odd ones beside zeros, and 
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memset
-from _blocks cimport do_blocks
+from _blocks cimport FIRST_FREE, IN_ORDER, Order, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, operands, stream, gemm_block, gemm_tile
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, slots, src_in_planes, src_in_rows
@@ -266,12 +266,13 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
 
 cdef bint shares_filter(const Gather *w, int threads) noexcept nogil:
     """Whether each thread packs and reads its own part of the filter, which is larger than src, and has all pixels instead: what another one has just packed
-    takes long to arrive. Lane pairs differ in size, so there have to be blocks enough of several. Layers of 7x7 pixels take 0.7 to 1.0 of the time (bfloat16),
+    takes long to arrive. Lane pairs differ in size, so there have to be blocks enough, and parts. Layers of 7x7 pixels take 0.7 to 1.0 of the time (bfloat16),
     0.9 to 1.0 (float32, 2 threads of a Granite Rapids), of one image 0.4 to 0.6 (float32, 16 threads)."""
     cdef const Problem *g = w.g
+    cdef int64_t pairs = g.row_lanes * g.col_lanes
     if most_slots(w) * g.dst_channels <= g.images * g.src_rows * g.src_cols * g.src_channels:
         return False
-    return g.row_lanes * g.col_lanes == 1 or w.blocks[g.row_lanes * g.col_lanes] >= BLOCKS * threads
+    return pairs == 1 or (w.channels < g.dst_channels and w.blocks[pairs] >= BLOCKS * threads)
 
 
 cdef bint leaves_cache(const Gather *w) noexcept nogil:
@@ -641,6 +642,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
     cdef real *table = allocate(tables)
     cdef real *slab
+    cdef Order order
     if table == NULL:
         return 1
     w.panels = <int64_t *> table
@@ -654,10 +656,11 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         release(table)
         return 1
     w.filter_panels = slab
+    order = IN_ORDER if w.filter_first else FIRST_FREE
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
-    do_blocks(pack_filter, w, pairs * g.groups * w.chunks * filter_parts(w), threads, NULL, 0)
-    do_blocks(gather_block, w, w.blocks[pairs], threads, slab + g.groups * w.chunks * w.group_panels, scratch_size * sizeof(real))
+    do_blocks(pack_filter, w, pairs * g.groups * w.chunks * filter_parts(w), threads, order, NULL, 0)
+    do_blocks(gather_block, w, w.blocks[pairs], threads, order, slab + g.groups * w.chunks * w.group_panels, scratch_size * sizeof(real))
     release(slab)
     release(table)
     return 0

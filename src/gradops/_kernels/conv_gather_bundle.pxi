@@ -6,7 +6,7 @@ that are not finite are told, and a problem that is computed as such (`unpadded`
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
-from _blocks cimport do_blocks
+from _blocks cimport FIRST_FREE, do_blocks
 from _bundle cimport MOST_BUNDLED, bundle_groups, bundled_groups, problem_size
 from _gemm cimport KC
 from _patches cimport Patches
@@ -97,7 +97,7 @@ cdef int drive_bundles(Gather *w, int64_t groups, int64_t missing, int threads) 
     if missing and not reads_bands(w):
         w.g, w.filter, w.missing = g, filter, 0
     else:
-        do_blocks(fill_bundle, &bundles, bundles.whole.groups * g.filter_rows, threads, NULL, 0)
+        do_blocks(fill_bundle, &bundles, bundles.whole.groups * g.filter_rows, threads, FIRST_FREE, NULL, 0)
     failed = drive(w, threads)
     release(memory)
     return failed

@@ -7,7 +7,7 @@ Where a pixel has no tap, the filter has zeros, which would spread infinities: s
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 from _band cimport extent, fills_tiles, lowest
-from _blocks cimport do_blocks
+from _blocks cimport FIRST_FREE, do_blocks
 from _gemm cimport LD
 from _patches cimport Patches, Pixel, advance
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, smaller
@@ -201,7 +201,7 @@ cdef int drive_folded(Gather *w, int threads) noexcept nogil:
     folded.dense = <char *> allocate_bytes(whole.problem.filter_group * item_size(w.storage))
     if folded.dense == NULL:
         return 1
-    do_blocks(fold_tap, &folded, whole.problem.filter_rows * whole.problem.filter_cols, threads, NULL, 0)
+    do_blocks(fold_tap, &folded, whole.problem.filter_rows * whole.problem.filter_cols, threads, FIRST_FREE, NULL, 0)
     w.g, w.filter, w.sparse = &whole.problem, folded.dense, True
     failed = drive(w, threads)
     release(folded.dense)

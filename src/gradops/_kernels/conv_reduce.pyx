@@ -11,6 +11,7 @@ What is summed is dw turned where patches have the fewer columns then, or where 
 filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
 """
 from libc.stdint cimport int64_t
+from _blocks cimport FIRST_FREE
 from _bundle cimport bundle_groups, bundled_groups, problem_size
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, rows_stream, stream, gemm_block, gemm_tile
@@ -422,8 +423,8 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     threads = useful_threads(w.g, threads, threads)
     plan(w, threads)
     if w.strips.used:
-        return sum_spans(&w.dw, reduce_strips, w, strip_blocks(w), <int> smaller(threads, w.dw.spans * strip_blocks(w)), strip_scratch(w))
-    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), packed_scratch() if w.packed else SCRATCH)
+        return sum_spans(&w.dw, reduce_strips, w, strip_blocks(w), <int> smaller(threads, w.dw.spans * strip_blocks(w)), FIRST_FREE, strip_scratch(w))
+    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, packed_scratch() if w.packed else SCRATCH)
 
 
 cdef int drive_bundles(Reduce *w, int threads) noexcept nogil:

@@ -10,7 +10,7 @@ it is packed; backward, the lanes of a channel are added up when they are stored
 `_groups.pxd` takes.
 """
 from libc.stdint cimport int64_t
-from _blocks cimport do_blocks
+from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, part_ways, tap_vectors
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, hull, larger, smaller, part, useful_threads
@@ -400,7 +400,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
     finite[0] = pack_filter(w)
-    do_blocks(gather_block, w, g.images * w.k.parts * w.k.blocks, threads, w.filter_panels + panels, scratch_size * sizeof(real))
+    do_blocks(gather_block, w, g.images * w.k.parts * w.k.blocks, threads, IN_ORDER, w.filter_panels + panels, scratch_size * sizeof(real))
     release(w.filter_panels)
     return 0
 

@@ -10,6 +10,7 @@ rows of a strip.
 LANES multipliers, or groups that `_groups.pxd` takes, of at most 8; dw is [tap][lane] or [lane][tap], as the strides of the filter say.
 """
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, join_ways, tap_vectors
 from _partials cimport Total, aim_total, store_block, sum_spans
@@ -329,7 +330,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     plan(w)
     threads = useful_threads(w.g, w.dw.spans * w.k.blocks, threads)
-    return sum_spans(&w.dw, reduce_block, w, w.k.blocks, threads, padded(w.sums + larger(w.k.ring + w.k.line, WIDEST * w.k.vectors * VL)))
+    return sum_spans(&w.dw, reduce_block, w, w.k.blocks, threads, IN_ORDER, padded(w.sums + larger(w.k.ring + w.k.line, WIDEST * w.k.vectors * VL)))
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:

@@ -8,7 +8,7 @@ of slots, the lanes of whose sums are added at the end, where slots are.
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is unpadded and not empty; filter_src or filter_dst is 1.
 """
 from libc.stdint cimport int64_t
-from _blocks cimport do_blocks
+from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport DONE, NO_MEMORY, exported
 from _gemm cimport NOTHING, READS, Operands, operands, stream, gemm_block, gemm_packed, gemm_tile
 from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels
@@ -314,7 +314,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         return 1
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
-    do_blocks(gather_block, w, blocks, threads, slab, scratch_size * sizeof(real))
+    do_blocks(gather_block, w, blocks, threads, IN_ORDER, slab, scratch_size * sizeof(real))
     release(slab)
     return 0
 

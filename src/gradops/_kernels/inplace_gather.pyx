@@ -11,7 +11,7 @@ images, which are turned; the problem is not empty; lanes have tap_step 1, in co
 tap inside the image.
 """
 from libc.stdint cimport int64_t
-from _blocks cimport do_blocks
+from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lines_in_order, longest_lane, next_column, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, is_far, larger, smaller, part, useful_threads
@@ -411,7 +411,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     if comes_first(g):
         w.near = turned(g, w.filter_panels + panels)
     finite[0] = pack_filter(w)
-    do_blocks(gather_block, w, g.images * w.parts * w.blocks, threads, w.filter_panels + panels + copy_size, scratch_size * sizeof(real))
+    do_blocks(gather_block, w, g.images * w.parts * w.blocks, threads, IN_ORDER, w.filter_panels + panels + copy_size, scratch_size * sizeof(real))
     release(w.filter_panels)
     return 0
 

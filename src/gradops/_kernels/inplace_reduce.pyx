@@ -11,6 +11,7 @@ images, which are turned; the problem is that of the forward op and not empty; l
 and every column of dy has a tap inside the image.
 """
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lines_in_order, longest_lane, place_tile, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
@@ -415,7 +416,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
             return 1
         w.near = turned(g, memory)
     threads = useful_threads(g, w.dw.spans * w.blocks, threads)
-    failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, sums_size(w) + larger(staging_size(g, w.storage, w.held), turned_size(g)))
+    failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, sums_size(w) + larger(staging_size(g, w.storage, w.held), turned_size(g)))
     if memory != NULL:
         release(memory)
     return failed

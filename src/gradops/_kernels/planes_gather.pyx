@@ -8,7 +8,7 @@ rows as there are taps in a column, to which each row of src is added as it is l
 z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
 """
 from libc.stdint cimport int64_t
-from _blocks cimport do_blocks
+from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, held_planes, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
@@ -479,7 +479,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     w.masks = w.weights + panels
     finite[0] = pack_filter(w)
     share(g, &w.r, False, w.shared, w.masks)
-    do_blocks(gather_planes, w, divide_up(g.images * g.groups, w.planes), threads, w.masks + w.shared, scratch_size * sizeof(real))
+    do_blocks(gather_planes, w, divide_up(g.images * g.groups, w.planes), threads, IN_ORDER, w.masks + w.shared, scratch_size * sizeof(real))
     release(w.weights)
     return 0
 

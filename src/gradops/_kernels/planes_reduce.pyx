@@ -9,6 +9,7 @@ taps of a column, for which it remembers the rows of dy before. The lanes of its
 empty; lanes have z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one lane with src_unit 1.
 """
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, copy_run, held_planes, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
@@ -363,7 +364,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     if w.masks == NULL:
         return 1
     share(w.g, &w.r, True, w.shared, w.masks)
-    failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, scratch_size)
+    failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, scratch_size)
     release(w.masks)
     return failed
 

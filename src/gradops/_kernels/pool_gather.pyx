@@ -9,7 +9,7 @@ first, the sums of VL planes are turned to [column][plane], so that columns are 
 """
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
-from _blocks cimport do_blocks
+from _blocks cimport FIRST_FREE, do_blocks
 from _cells cimport Cell, Cut, Pool, Runs, Strip, INT32, TILE, col_cells, cut, is_far, item_size, row_cells, runs, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger
@@ -199,7 +199,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     scratch = allocate_bytes(threads * 4 * TILE * sizeof(double))
     if scratch == NULL:
         return 1
-    do_blocks(gather_strip, w, strips(&w.cut), threads, scratch, 4 * TILE * sizeof(double))
+    do_blocks(gather_strip, w, strips(&w.cut), threads, FIRST_FREE, scratch, 4 * TILE * sizeof(double))
     release(scratch)
     return 0
 

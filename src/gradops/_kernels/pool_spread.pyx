@@ -11,7 +11,7 @@ summed into the second; likewise columns.
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.math cimport fma
 from libc.string cimport memcpy, memset
-from _blocks cimport do_blocks
+from _blocks cimport IN_ORDER, do_blocks
 from _cells cimport Cell, Cut, Pool, Runs, Strip, INT32, TILE, col_cells, cut, is_far, item_size, row_cells, runs, strip, strips
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
@@ -428,7 +428,7 @@ cdef int drive(Spread *w, int threads) noexcept nogil:
         return 1
     scratch = <Scratch *> (slab + threads * scratch_size(w))
     place(w, threads, slab, scratch)
-    do_blocks(spread_strip, w, strips(&w.cut), threads, scratch, sizeof(Scratch))
+    do_blocks(spread_strip, w, strips(&w.cut), threads, IN_ORDER, scratch, sizeof(Scratch))
     release(slab)
     release(tables)
     return 0

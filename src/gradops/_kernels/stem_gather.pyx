@@ -9,7 +9,7 @@ a register holds neighbouring pixels, a tap is a load at a distance, and no patc
 z_step 1 and src_unit 1.
 """
 from libc.stdint cimport int64_t
-from _blocks cimport do_blocks
+from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _patches cimport BY_SLOT, pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, takes_turns, useful_threads
@@ -284,7 +284,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     for group in range(g.groups):
         if not pack_weights(w, group):
             finite[0] = False
-    do_blocks(gather_block, w, blocks(w), threads, w.weights + weights, scratch_size * sizeof(real))
+    do_blocks(gather_block, w, blocks(w), threads, FIRST_FREE, w.weights + weights, scratch_size * sizeof(real))
     release(w.weights)
     return 0
 

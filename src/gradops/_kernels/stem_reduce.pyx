@@ -9,6 +9,7 @@ a register tile are vectors of neighbouring pixels, dy from where it lies; the l
 of rows and one of columns, with src_unit 1, out_step 1, all taps, and at least VL columns.
 """
 from libc.stdint cimport int64_t
+from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _patches cimport BY_SLOT, pack_line
@@ -333,7 +334,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     blocks = w.g.groups * w.src_blocks * w.dst_blocks
     threads = useful_threads(w.g, w.dw.spans * blocks, threads)
     scratch_size = x_size(w) + dy_size(w) + sums_size(w) + 16 + padded(2 * most_slots(w))
-    return sum_spans(&w.dw, reduce_block, w, blocks, threads, scratch_size)
+    return sum_spans(&w.dw, reduce_block, w, blocks, threads, IN_ORDER, scratch_size)
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:

@@ -9,7 +9,7 @@ them again: that costs less than to fetch transformed ones, 4 and 16/9 times as 
 and all 3 taps.
 """
 from libc.stdint cimport int64_t
-from _blocks cimport do_blocks
+from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, even_parts, larger, part, smaller, useful_threads
@@ -204,7 +204,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     if slab == NULL:
         release(table)
         return 1
-    do_blocks(gather_block, w, w.blocks[pairs], threads, slab, SCRATCH * sizeof(real))
+    do_blocks(gather_block, w, w.blocks[pairs], threads, FIRST_FREE, slab, SCRATCH * sizeof(real))
     release(slab)
     release(table)
     return 0

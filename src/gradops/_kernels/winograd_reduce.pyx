@@ -8,6 +8,7 @@ spans: each span sums into its own partial dw, and the partials are added in ord
 tap_step 1 and all 3 taps; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
 """
 from libc.stdint cimport int64_t
+from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
@@ -177,7 +178,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     threads = useful_threads(w.g, threads, threads)
     plan(w, threads)
-    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), SCRATCH)
+    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, SCRATCH)
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:

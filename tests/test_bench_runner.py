@@ -213,6 +213,15 @@ def test_scaling_divides_totals():
     assert dict(plot.speedups([one, one])) == {}
 
 
+def test_scaling_shows_what_the_machine_gains():
+    plot = pytest.importorskip("gradops._bench.plot", reason="drawing needs matplotlib")
+    one, two, again = (
+        {"config": {"threads": threads}, "roofs": {"float32": {"gflops": gflops}}}
+        for threads, gflops in ((1, 100.0), (2, 150.0), (2, 190.0))
+    )
+    assert plot.roof_speedups([two, one, again]) == {"float32": [(1, 1.0), (2, 1.9)]}
+
+
 def test_networks_weigh_layers():
     one = report.document([row_with(gradops=4.0, torch=6.0)], {"float32": ROOF}, {}, {})
     rows = [one["rows"][0] | {"count": 1, "times": {"gradops": {"median": 2.0}}, "ratios": {}}, *one["rows"]]

@@ -130,11 +130,28 @@ def scaling(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
     for colour, (op, curve) in zip(_COLOURS, curves.items(), strict=False):
         axes.plot(*zip(*curve, strict=True), marker="o", label=op, color=colour)
     threads = sorted({at for curve in curves.values() for at, _ in curve})
+    for (dtype, curve), dashes in zip(roof_speedups(documents).items(), ("--", "-."), strict=False):
+        axes.plot(
+            *zip(*curve, strict=True), color="black", ls=dashes, lw=1, label=f"multiply-adds in registers, {dtype}"
+        )
     axes.plot(threads, [at / threads[0] for at in threads], color="black", ls=":", label="ideal")
     axes.set_xticks(threads)
     axes.set(xlabel="threads", ylabel=f"times as fast as with {threads[0]}")
     axes.legend(fontsize=8)
     return figure
+
+
+def roof_speedups(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Return each dtype with the (threads, speedup) points of its roof, which CPUs that share a core or a clock do not multiply."""
+    roofs: dict[str, dict[int, float]] = defaultdict(dict)
+    for document in documents:
+        for dtype, roof in document["roofs"].items():
+            at = document["config"]["threads"]
+            roofs[dtype][at] = max(roof["gflops"], roofs[dtype].get(at, 0.0))
+    return {
+        dtype: [(threads, found[threads] / found[min(found)]) for threads in sorted(found)]
+        for dtype, found in roofs.items()
+    }
 
 
 def speedups(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[tuple[int, float]]]]:

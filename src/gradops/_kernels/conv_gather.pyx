@@ -2,8 +2,8 @@
 """dst[pixel, j] = sum_slot patches(src)[pixel, slot] filter[slot, j]: conv2d and conv2d_backprop_input, an implicit GEMM.
 
 In parallel: blocks of (lane pair, groups, pixels, channels j), of two pairs where their columns take turns and of all where they read one band; each
-is summed by one thread in the order of the slots, or of one vector's rows of taps channel by channel, which reads what taps share once.
-Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each
+is summed by one thread in the order of the slots, or of one vector's rows of taps channel by channel, which reads what taps share once. Of a filter larger
+than src each thread has its own channels. Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each
 tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the channels of dst, *channel rows* (a = filter, b = patches) over its
 pixels: where channels come first and make no band, or patches are packed for few channels of dst. Tiles multiply groups in bundles, few channels of dst
 in blocks of pixels, many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips.

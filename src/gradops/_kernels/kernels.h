@@ -79,12 +79,10 @@ static inline int is_intel(void) {
 #endif
 }
 
-/* Blocks of work that threads take from each other: see _blocks.pxd. A cache line each, which is only written while there is something left. */
+/* Blocks of work that threads take from each other: see _blocks.pxd. A cache line each. */
 enum { SHARES = 64 };
 typedef struct { int64_t next, end; char apart[64 - 2 * sizeof(int64_t)]; } Share;
-static inline int64_t take_block(Share *share) {
-    return __atomic_load_n(&share->next, __ATOMIC_RELAXED) < share->end ? __atomic_fetch_add(&share->next, 1, __ATOMIC_RELAXED) : share->end;
-}
+static inline int64_t take_block(Share *share) { return __atomic_fetch_add(&share->next, 1, __ATOMIC_RELAXED); }
 
 /* Hints that the cache line at p, which need not exist, is wanted in the first cache, in the second one, or is to be written in the next moment.
  * What is written later is wanted in the second one, too: in the first it takes the place of what is read meanwhile. */

@@ -45,7 +45,7 @@ def check_threads(run, op, problem, dtype=None):
     operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
     one, *others = (run(op, problem, *operands, num_threads=threads).view(np.uint8) for threads in (1, 2, 3, 8))
     for other in others:
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, other, dtype)
 
 
 def check_edge(run, op, problem, dtype, at_the_edge):

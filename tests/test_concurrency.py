@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,11 +34,22 @@ def test_threads_that_call_at_once_get_the_serial_results(callers, num_threads, 
             assert result == serial[at], TABLE[at]
 
 
+@contextmanager
+def switching_only_when_one_waits():
+    """No thread gives the GIL away unless it waits for something or computes without it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 @pytest.mark.parametrize(
     "name", ["conv2d_backprop_input", "conv2d_backprop_filter", "depthwise_conv2d_native_backprop_filter"]
 )
 def test_kernels_run_without_the_gil(name):
-    """With threads switched only when one waits, this one goes on during the call if the kernel lets go of the GIL."""
+    """This thread goes on during the call if the kernel lets go of the GIL."""
     op = OPS[name]
     channels = {"c": 64, "k": 64} if op.kind == "dense" else {"c": 512, "m": 1}
     problem = Problem(n=8, h=64, w=64, r=5, s=5, padding="SAME", **channels)
@@ -49,36 +61,28 @@ def test_kernels_run_without_the_gil(name):
         op(problem, *operands, num_threads=1)
         returned.set()
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1000)
-    try:
+    with switching_only_when_one_waits():
         caller = threading.Thread(target=call)
         caller.start()
         calling.wait()
         overlapped = not returned.is_set()
         caller.join()
-    finally:
-        sys.setswitchinterval(before)
     assert overlapped
 
 
-@pytest.mark.parametrize("name", ["depthwise_conv2d_native", "conv2d", "fractional_avg_pool_grad"])
-def test_threads_of_a_kernel_need_no_gil(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("conv2d", Problem(n=8, h=56, w=56, c=64, k=64, padding="SAME")),
+        ("conv2d_backprop_filter", Problem(n=8, h=56, w=56, c=64, k=64, r=1, s=1)),
+        ("depthwise_conv2d_native", Problem(n=8, h=56, w=56, c=512, m=1, padding="SAME")),
+        ("fractional_avg_pool_grad", PoolProblem(n=8, h=112, w=112, c=64)),
+    ],
+    ids=str,
+)
+def test_threads_of_a_kernel_need_no_gil(name, problem, monkeypatch):
     """From the moment that the kernel is called, this thread keeps the GIL and looks on; those of the kernel write the whole result."""
     op = OPS[name]
-    problem = (
-        PoolProblem(n=8, h=112, w=112, c=64)
-        if op.kind == "pool"
-        else Problem(
-            n=8,
-            h=56,
-            w=56,
-            r=3,
-            s=3,
-            padding="SAME",
-            **({"c": 64, "k": 64} if op.kind == "dense" else {"c": 512, "m": 1}),
-        )
-    )
     operands = random_normal(op.shapes(problem), np.float32, seed=1)
     out = np.full_like(op(problem, *operands), np.nan)
     places = range(0, out.size, out.size // 997)
@@ -88,18 +92,14 @@ def test_threads_of_a_kernel_need_no_gil(name, monkeypatch):
         calling.set()
         return entry.run(*arguments)
 
-    before = sys.getswitchinterval()
     monkeypatch.setattr(_call, "entry", SimpleNamespace(run=run))
-    sys.setswitchinterval(1000)
-    try:
+    with switching_only_when_one_waits():
         caller = threading.Thread(target=lambda: op(problem, *operands, num_threads=2, out=out))
         caller.start()
-        calling.wait()
+        called = calling.wait(20)
         end = time.monotonic() + 20
-        while unwritten := any(math.isnan(out.item(at)) for at in places):
-            if time.monotonic() > end:
-                break
+        while (unwritten := any(math.isnan(out.item(at)) for at in places)) and time.monotonic() < end:
+            pass
         caller.join()
-    finally:
-        sys.setswitchinterval(before)
+    assert called
     assert not unwritten

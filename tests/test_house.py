@@ -324,7 +324,7 @@ def test_kernels_share_one_function_with_parallel_loops_without_the_gil():
 def test_kernels_divide_as_c_does():
     """Python's division may raise: in a parallel loop, Cython has each thread take the GIL to be able to."""
     for path in (REPOSITORY / "src" / "gradops" / "_kernels").glob("*.p[xy][dx]"):
-        assert "cdivision=True" in path.read_text().partition("\n")[0]
+        assert "cdivision=True" in path.read_text().partition("\n")[0], path.name
 
 
 @CHECKOUT

@@ -2,11 +2,12 @@
 """dst[pixel, j] = sum_slot patches(src)[pixel, slot] filter[slot, j]: conv2d and conv2d_backprop_input, an implicit GEMM.
 
 In parallel: blocks of (lane pair, groups, pixels, channels j), of two pairs where their columns take turns and of all where they read one band; each
-is summed by one thread in the order of the slots, or of one vector's rows of taps channel by channel, which reads what taps share once. Of a filter larger
-than src each thread has its own channels. Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they lie, or a band of rows of src is short, from which each
-tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the channels of dst, *channel rows* (a = filter, b = patches) over its
-pixels: where channels come first and make no band, or patches are packed for few channels of dst. Tiles multiply groups in bundles, few channels of dst
-in blocks of pixels, many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips.
+is summed by one thread in the order of the slots, or of one vector's rows of taps channel by channel, which reads what taps share once. Of a filter
+larger than src each thread has its own channels. Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they
+lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
+channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band, or patches are packed for few
+channels of dst. Tiles multiply groups in bundles, few channels of dst in blocks of pixels, many channels of src in chunks, odd ones beside zeros, and
+long rows of a band in strips.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -267,7 +268,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
 cdef bint shares_filter(const Gather *w, int threads) noexcept nogil:
     """Whether each thread packs and reads its own part of the filter, which is larger than src, and has all pixels instead: what another one has just packed
     takes long to arrive. Lane pairs differ in size, so there have to be blocks enough, and parts. Layers of 7x7 pixels take 0.7 to 1.0 of the time (bfloat16),
-    0.9 to 1.0 (float32, 2 threads of a Granite Rapids), of one image 0.4 to 0.6 (float32, 16 threads)."""
+    0.9 to 1.0 (float32, 2 threads of a Granite Rapids), 1x1 layers of one image 0.4 to 0.6 (float32, 16 threads)."""
     cdef const Problem *g = w.g
     cdef int64_t pairs = g.row_lanes * g.col_lanes
     if most_slots(w) * g.dst_channels <= g.images * g.src_rows * g.src_cols * g.src_channels:

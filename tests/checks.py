@@ -1,7 +1,7 @@
 """What every algorithm has to show on a problem that it accepts. `run` is an op with the algorithm forced."""
 
 import numpy as np
-from problems import exact_case, rounded_case
+from problems import exact_case, normal_operands, rounded_case
 
 from gradops._dispatch import PARTIAL, selected
 from gradops.testing import assert_close, assert_exact, dtype_named, forced, random_integers, random_normal
@@ -12,14 +12,23 @@ def own_dtypes(op):
     return ("bfloat16",) if selected() in PARTIAL else op.dtypes
 
 
-def running(algorithm):
-    """A function that runs an op with an algorithm."""
+def running(algorithm=None):
+    """A function that runs an op with an algorithm, or else the one that it chooses."""
 
     def run(op, problem, *operands, **options):
         with forced(algorithm=algorithm):
             return op(problem, *operands, **options)
 
     return run
+
+
+def assert_same_bits(got, expected):
+    """Two results are the same, bit by bit."""
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    bits = np.dtype(f"u{got.itemsize}")
+    if not np.array_equal(got.view(bits), expected.view(bits)):
+        np.testing.assert_array_equal(got.astype(np.float64), expected.astype(np.float64))  # which says where
+        raise AssertionError("zeros of other signs, or other NaNs")
 
 
 def check_integers(run, op, problem):
@@ -42,19 +51,19 @@ def check_random(run, op, problem):
 def check_threads(run, op, problem, dtype=None):
     """Threads do not change a bit, of float32, or at a partial level bfloat16, unless a dtype is named."""
     dtype = dtype or ("bfloat16" if selected() in PARTIAL else "float32")
-    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
-    one, *others = (run(op, problem, *operands, num_threads=threads).view(np.uint8) for threads in (1, 2, 3, 8))
+    operands = normal_operands(op, problem, dtype)
+    one, *others = (run(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
     for other in others:
-        np.testing.assert_array_equal(one, other, dtype)
+        assert_same_bits(one, other)
 
 
 def check_edge(run, op, problem, dtype, at_the_edge):
     """Nothing is read before the first element, or beyond the last."""
-    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
+    operands = normal_operands(op, problem, dtype)
     expected = run(op, problem, *operands)
     for begins in False, True:
         moved = [at_the_edge(operand, begins) for operand in operands]
-        np.testing.assert_array_equal(run(op, problem, *moved), expected)
+        assert_same_bits(run(op, problem, *moved), expected)
 
 
 def check_special(run, op, problem, value, at):

@@ -7,6 +7,7 @@ import re
 import sys
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before OpenMP is loaded: workers of pytest share the CPUs
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is, for the same reason
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # before TensorFlow is: its own choice where there is AVX-512
 
 import numpy as np

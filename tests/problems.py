@@ -128,6 +128,12 @@ def rounded_case(op, problem, dtype):
     return operands, op.expect(problem, *operands)
 
 
+@lru_cache(maxsize=16)
+def normal_operands(op, problem, dtype):
+    """Operands of normal numbers, for what needs no reference."""
+    return random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
+
+
 @cache
 def leaves_untouched(op, problem):
     """Whether geometry alone leaves a fifth of the result or more at zero, as a stride beyond the filter does."""

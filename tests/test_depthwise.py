@@ -1,10 +1,10 @@
 """Depthwise convolutions whose rows take several strips, parts or chunks, whose lanes take several blocks, and whose results are stored together."""
 
-import numpy as np
 import pytest
+from checks import check_edge, check_threads, running
 from problems import exact_case, rounded_case
 
-from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_normal
+from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named
 
 OPS_OF_KIND = [op for op in OPS.values() if op.kind == "depthwise"]
 PROBLEMS = [
@@ -46,14 +46,9 @@ def test_random_numbers_lie_within_the_rounding_error(op, problem):
 
 @every_case
 def test_threads_do_not_change_a_bit(op, problem):
-    operands = random_normal(op.shapes(problem), np.float32, seed=9)
-    one, *others = (op(problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
-    for other in others:
-        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+    check_threads(running(), op, problem)
 
 
 @every_case
 def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_the_edge):
-    operands = random_normal(op.shapes(problem), np.float32, seed=3)
-    moved = [at_the_edge(operand) for operand in operands]
-    np.testing.assert_array_equal(op(problem, *moved), op(problem, *operands))
+    check_edge(running(), op, problem, "float32", at_the_edge)

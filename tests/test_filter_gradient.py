@@ -2,22 +2,21 @@
 
 import numpy as np
 import pytest
-from checks import own_dtypes
+from checks import check_random, check_threads, own_dtypes, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from problems import exact_case, rounded_case
+from problems import exact_case
 
 from gradops.testing import (
     OPS,
     Problem,
-    assert_close,
     assert_exact,
     dtype_named,
-    forced,
     random_integers,
     random_normal,
 )
 
+implicit = running("conv")
 OP = OPS["conv2d_backprop_filter"]
 PROBLEMS = [
     Problem(n=2, h=40, w=44, c=3, k=16, r=3, s=3, strides=(2, 2), padding="SAME"),
@@ -45,32 +44,22 @@ CASES = [
 ]
 
 
-def implicit(problem, *operands, **options):
-    with forced(algorithm="conv"):
-        return OP(problem, *operands, **options)
-
-
 @pytest.mark.parametrize("problem", CASES)
 def test_small_integers_give_exact_results(problem, level):
     operands, expected = exact_case(OP, problem)
     for dtype in own_dtypes(OP):
-        got = implicit(problem, *(operand.astype(dtype_named(dtype)) for operand in operands), num_threads=3)
+        got = implicit(OP, problem, *(operand.astype(dtype_named(dtype)) for operand in operands), num_threads=3)
         assert_exact(got, expected, label=f"{problem} {dtype}")
 
 
 @pytest.mark.parametrize("problem", CASES)
 def test_random_numbers_lie_within_the_rounding_error(problem, level):
-    for dtype in own_dtypes(OP):
-        operands, expected = rounded_case(OP, problem, dtype)
-        assert_close(implicit(problem, *operands), expected, label=f"{problem} {dtype}")
+    check_random(implicit, OP, problem)
 
 
 @pytest.mark.parametrize("problem", CASES)
 def test_threads_do_not_change_a_bit(problem):
-    operands = random_normal(OP.shapes(problem), np.float32, seed=9)
-    one, *others = (implicit(problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
-    for other in others:
-        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+    check_threads(implicit, OP, problem)
 
 
 @given(
@@ -91,7 +80,7 @@ def test_any_shape_is_exact_on_any_number_of_threads(n, image, channels, taps, s
     assume(all(axis[1] > 0 for axis in problem.axes))
     operands = random_integers(OP.shapes(problem), np.float32, seed=image[1])
     expected = OP.expect(problem, *operands)
-    got = implicit(problem, *operands, num_threads=threads)
+    got = implicit(OP, problem, *operands, num_threads=threads)
     assert_exact(got, expected, label=f"{problem} {threads}", mostly_zero_ok=True)
 
 
@@ -103,4 +92,4 @@ def test_infinities_go_only_where_their_products_go(problem, value, at):
     operands[at].flat[operands[at].size // 2] = value
     with np.errstate(invalid="ignore"):
         expected = OP.expect(problem, *operands).value
-    np.testing.assert_allclose(implicit(problem, *operands), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(implicit(OP, problem, *operands), expected, rtol=1e-9, atol=1e-9)

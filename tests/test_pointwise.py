@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from checks import own_dtypes
+from checks import check_edge, check_random, check_threads, running
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import exact_case, rounded_case
+from problems import exact_case
 
-from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_integers, random_normal
+from gradops.testing import OPS, Problem, assert_exact, random_integers
 
 DENSE = [op for op in OPS.values() if op.kind == "dense"]
 
@@ -72,26 +72,18 @@ def test_small_integers_give_exact_results(op, problem, whole_level):
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_random_numbers_lie_within_the_rounding_error(op, problem, level):
-    for dtype in own_dtypes(op):
-        operands, expected = rounded_case(op, problem, dtype)
-        got = op(problem, *operands)
-        assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
+    check_random(running(), op, problem)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_threads_do_not_change_a_bit(op, problem):
     for dtype in ("float32", "bfloat16"):
-        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
-        one, *others = (op(problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
-        for other in others:
-            np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))
+        check_threads(running(), op, problem, dtype)
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_the_edge):
-    operands = random_normal(op.shapes(problem), np.float32, seed=3)
-    moved = [at_the_edge(operand) for operand in operands]
-    np.testing.assert_array_equal(op(problem, *moved), op(problem, *operands))
+    check_edge(running(), op, problem, "float32", at_the_edge)
 
 
 @given(

@@ -1,11 +1,10 @@
 """The depthwise kernels that pack no ring of rows: on every shape that they accept they compute what the definition says."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
-from checks import check_threads
+from checks import check_edge, check_threads, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
@@ -34,7 +33,6 @@ from gradops.testing import (
     assert_close,
     assert_exact,
     dtype_named,
-    forced,
     random_integers,
     random_normal,
 )
@@ -154,11 +152,6 @@ CASES = cases(inplace=INPLACE + TURNED, planes=PLANES)
 every_case = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES)
 every_tile = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(inplace=LARGE["inplace"][-2:]))
 every_size = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(**LARGE))
-
-
-def forced_to(algorithm, op, problem, *operands, **options):
-    with forced(algorithm=algorithm):
-        return op(problem, *operands, **options)
 
 
 def few(problem):
@@ -281,7 +274,7 @@ def test_small_integers_give_exact_results(algorithm, op, problem, whole_level):
     operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:
         narrowed = (operand.astype(dtype_named(dtype)) for operand in operands)
-        got = forced_to(algorithm, op, problem, *narrowed, num_threads=2)
+        got = running(algorithm)(op, problem, *narrowed, num_threads=2)
         assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=few(problem))
 
 
@@ -289,14 +282,14 @@ def test_small_integers_give_exact_results(algorithm, op, problem, whole_level):
 def test_random_numbers_lie_within_the_rounding_error(algorithm, op, problem):
     for dtype in op.dtypes:
         operands, expected = rounded_case(op, problem, dtype)
-        got = forced_to(algorithm, op, problem, *operands)
+        got = running(algorithm)(op, problem, *operands)
         assert_close(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=few(problem))
 
 
 @every_size
 def test_threads_do_not_change_a_bit(algorithm, op, problem):
     for dtype in "float32", "float16":
-        check_threads(partial(forced_to, algorithm), op, problem, dtype)
+        check_threads(running(algorithm), op, problem, dtype)
 
 
 @pytest.mark.parametrize("op", [op for op in OPS_OF_KIND if op.result != "filter"], ids=str)
@@ -309,18 +302,14 @@ def test_where_results_lie_does_not_change_a_bit(op, gap, whole_level):
     memory = np.empty(image.nbytes + 2 * 4096, np.uint8)
     start = (image.ctypes.data + gap - memory.ctypes.data) % 4096
     out = memory[start : start + image.nbytes].view(np.float32).reshape(image.shape)
-    forced_to("inplace", op, problem, *operands, out=out)
-    np.testing.assert_array_equal(out, forced_to("inplace", op, problem, *operands))
+    running("inplace")(op, problem, *operands, out=out)
+    np.testing.assert_array_equal(out, running("inplace")(op, problem, *operands))
 
 
 @every_tile
 def test_nothing_is_read_beyond_the_last_element(algorithm, op, problem, whole_level, at_the_edge):
     for dtype in "float32", "float16":
-        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=3)
-        moved = [at_the_edge(operand) for operand in operands]
-        np.testing.assert_array_equal(
-            forced_to(algorithm, op, problem, *moved), forced_to(algorithm, op, problem, *operands), dtype
-        )
+        check_edge(running(algorithm), op, problem, dtype, at_the_edge)
 
 
 @pytest.mark.parametrize(("algorithm", "op", "problem"), cases(**UNREACHED))
@@ -330,7 +319,7 @@ def test_what_no_product_reaches_is_zero(algorithm, op, problem, whole_level):
         operands = random_integers(op.shapes(problem), dtype_named(dtype), seed=3)
         out = op(problem, *operands)
         out[...] = 5
-        forced_to(algorithm, op, problem, *operands, out=out)
+        running(algorithm)(op, problem, *operands, out=out)
         np.testing.assert_array_equal(out.astype(np.float64), 0)
 
 
@@ -347,7 +336,7 @@ def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, who
             continue
         operands, expected = exact_case(op, problem)
         for dtype in ("float32", "bfloat16"):
-            got = forced_to(algorithm, op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+            got = running(algorithm)(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
             assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=True)
 
 
@@ -371,7 +360,7 @@ def test_any_shape(op, layout, sizes, taps, strides, dilations, padding, dtype):
     operands = random_integers(op.shapes(problem), np.float64, seed=h)
     expected = op.expect(problem, *operands)
     for algorithm in accepting(op, problem):
-        got = forced_to(algorithm, op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+        got = running(algorithm)(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
         assert_exact(got, expected, label=f"{op} {problem} {algorithm}", mostly_zero_ok=True)
 
 
@@ -393,5 +382,5 @@ def test_infinities_do_not_spread(algorithm, problem, op, value, at, element, wh
     operands[at].reshape(-1)[element % operands[at].size] = value
     with np.errstate(invalid="ignore"):
         expected = op.reference(problem, *(operand.astype(np.float64) for operand in operands))
-    np.testing.assert_allclose(forced_to(algorithm, op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(running(algorithm)(op, problem, *operands), expected, rtol=1e-4, atol=1e-4)
     assert np.isfinite(expected).any() and not np.isfinite(expected).all()

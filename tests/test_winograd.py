@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from checks import check_threads, running
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import exact_case
@@ -31,6 +32,7 @@ from gradops.testing import (
     random_normal,
 )
 
+winograd = running("winograd")
 DENSE = [op for op in OPS.values() if op.kind == "dense"]
 PROBLEMS = [
     Problem(n=1, h=1, w=1, c=2, k=3, padding="SAME"),
@@ -48,11 +50,6 @@ CASES = [
     for problem in PROBLEMS
     for layout in ("nhwc", "nchw")
 ]
-
-
-def winograd(op, problem, *operands, **options):
-    with forced(algorithm="winograd"):
-        return op(problem, *operands, **options)
 
 
 def by_the_scale(expected):
@@ -79,10 +76,7 @@ def test_random_numbers_lie_within_the_rounding_error(op, problem, whole_level):
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_threads_do_not_change_a_bit(op, problem):
-    operands = random_normal(op.shapes(problem), np.float32, seed=9)
-    one, *others = (winograd(op, problem, *operands, num_threads=threads) for threads in (1, 2, 3, 8))
-    for other in others:
-        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+    check_threads(winograd, op, problem)
 
 
 @pytest.mark.parametrize("op", DENSE, ids=str)

@@ -56,4 +56,5 @@ def random_normal(shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, seed: int
     rng = np.random.default_rng(seed)
     if np.issubdtype(dtype, np.integer):
         return [rng.integers(-99, 100, size=shape).astype(dtype) for shape in shapes]
-    return [rng.standard_normal(size=shape).astype(dtype) for shape in shapes]
+    drawn = np.float64 if dtype == np.float64 else np.float32
+    return [rng.standard_normal(size=shape, dtype=drawn).astype(dtype, copy=False) for shape in shapes]

@@ -1,11 +1,12 @@
 """The ops as their definitions say them, in float64, one tap or one cell at a time.
 
-A filter is seen as [r, s, channels per group, groups, outputs per group], which is the memory of a dense filter
-[r, s, c / groups, k] as well as that of a depthwise filter [r, s, c, m]: three sums serve the six convolution ops.
+Images are seen as [groups, n, rows, columns, channels of a group], a filter as [r, s, groups, channels per group, outputs per group], whether it is
+dense or depthwise: a tap is a product of matrices, and three sums serve the six convolution ops.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -20,30 +21,32 @@ Real = NDArray[np.float64]
 
 def conv_forward(problem: Problem, x: ArrayLike, w: ArrayLike) -> Real:
     """y[n, p, q, gk] = sum over i, j, c of x[n, p*u - top + i*d, q*v - left + j*e, gc] * w[i, j, c, gk]."""
-    x, w = _grouped_input(problem, x), _grouped_filter(problem, w)
-    y = np.zeros((problem.n, *_output_size(problem), *problem.filter_groups[1:]))
+    per_group, _, outputs = problem.filter_groups
+    x, w = _grouped_images(problem, x, per_group), _grouped_filter(problem, w)
+    y = _zeros(problem, *_output_size(problem), outputs)
     for i, j, source, target in _taps(problem):
-        y[target] += np.einsum("npqgc,cgk->npqgk", x[source], w[i, j])
-    return _to_layout(problem.layout, y.reshape(*y.shape[:3], problem.output_channels))
+        y[target] += _product(x[source], w[i, j])
+    return _ungrouped_images(problem, y)
 
 
 def conv_input_gradient(problem: Problem, w: ArrayLike, dy: ArrayLike) -> Real:
     """dx[n, p*u - top + i*d, q*v - left + j*e, gc] += dy[n, p, q, gk] * w[i, j, c, gk] over p, q, i, j, k."""
-    w, dy = _grouped_filter(problem, w), _grouped_output(problem, dy)
-    per_group, groups, _ = problem.filter_groups
-    dx = np.zeros((problem.n, problem.h, problem.w, groups, per_group))
+    per_group, _, outputs = problem.filter_groups
+    w, dy = _grouped_filter(problem, w), _grouped_images(problem, dy, outputs)
+    dx = _zeros(problem, problem.h, problem.w, per_group)
     for i, j, source, target in _taps(problem):
-        dx[source] += np.einsum("npqgk,cgk->npqgc", dy[target], w[i, j])
-    return _to_layout(problem.layout, dx.reshape(*dx.shape[:3], problem.c))
+        dx[source] += _product(dy[target], w[i, j].swapaxes(-1, -2))
+    return _ungrouped_images(problem, dx)
 
 
 def conv_filter_gradient(problem: Problem, x: ArrayLike, dy: ArrayLike) -> Real:
     """dw[i, j, c, gk] = sum over n, p, q of x[n, p*u - top + i*d, q*v - left + j*e, gc] * dy[n, p, q, gk]."""
-    x, dy = _grouped_input(problem, x), _grouped_output(problem, dy)
-    dw = np.zeros((problem.r, problem.s, *problem.filter_groups))
+    per_group, groups, outputs = problem.filter_groups
+    x, dy = _grouped_images(problem, x, per_group), _grouped_images(problem, dy, outputs)
+    dw = np.empty((problem.r, problem.s, groups, per_group, outputs))
     for i, j, source, target in _taps(problem):
-        dw[i, j] = np.einsum("npqgc,npqgk->cgk", x[source], dy[target])
-    return dw.reshape(problem.filter_shape)
+        dw[i, j] = _product_of_pixels(x[source], dy[target])
+    return dw.swapaxes(2, 3).reshape(problem.filter_shape)
 
 
 def pool_forward(problem: PoolProblem, x: ArrayLike) -> NDArray:
@@ -76,13 +79,13 @@ def pool_gradient(problem: PoolProblem, dy: ArrayLike) -> NDArray:
 
 
 def _taps(problem: Problem) -> Iterator[tuple[int, int, tuple[slice, ...], tuple[slice, ...]]]:
-    """Yield each tap with the part of the input that it reads and the part of the output that it serves."""
+    """Yield each tap with the part of the grouped input that it reads and the part of the grouped output that it serves."""
     rows, cols = problem.axes
     across = [_reach(cols, j) for j in range(problem.s)]
     for i in range(problem.r):
         row_source, row_target = _reach(rows, i)
         for j, (col_source, col_target) in enumerate(across):
-            yield i, j, (slice(None), row_source, col_source), (slice(None), row_target, col_target)
+            yield i, j, np.s_[:, :, row_source, col_source], np.s_[:, :, row_target, col_target]
 
 
 def _reach(axis: Axis, tap: int) -> tuple[slice, slice]:
@@ -113,21 +116,40 @@ def _output_size(problem: Problem) -> tuple[int, int]:
     return problem.axes[0][1], problem.axes[1][1]
 
 
-def _grouped_input(problem: Problem, x: ArrayLike) -> Real:
-    per_group, groups, _ = problem.filter_groups
-    return _real_nhwc(problem.layout, x).reshape(problem.n, problem.h, problem.w, groups, per_group)
+def _grouped_images(problem: Problem, images: ArrayLike, channels: int) -> Real:
+    """[groups, n, rows, columns, channels of a group]: a view of n, rows, columns, channels."""
+    nhwc = _to_nhwc(problem.layout, np.asarray(images).astype(np.float64))
+    return np.moveaxis(nhwc.reshape(*nhwc.shape[:3], problem.filter_groups[1], channels), 3, 0)
 
 
-def _grouped_output(problem: Problem, dy: ArrayLike) -> Real:
-    return _real_nhwc(problem.layout, dy).reshape(problem.n, *_output_size(problem), *problem.filter_groups[1:])
+def _zeros(problem: Problem, rows: int, cols: int, channels: int) -> Real:
+    """Images like those of `_grouped_images`."""
+    return np.moveaxis(np.zeros((problem.n, rows, cols, problem.filter_groups[1], channels)), 3, 0)
+
+
+def _ungrouped_images(problem: Problem, grouped: Real) -> Real:
+    nhwc = np.moveaxis(grouped, 0, 3)
+    return _to_layout(problem.layout, nhwc.reshape(*nhwc.shape[:3], nhwc.shape[3] * nhwc.shape[4]))
 
 
 def _grouped_filter(problem: Problem, w: ArrayLike) -> Real:
-    return np.asarray(w).astype(np.float64).reshape(problem.r, problem.s, *problem.filter_groups)
+    """[r, s, groups, 1, 1, channels per group, outputs per group]: a matrix for each image, row and group."""
+    per_group, groups, outputs = problem.filter_groups
+    by_tap = np.asarray(w).astype(np.float64).reshape(problem.r, problem.s, per_group, groups, outputs)
+    return by_tap.swapaxes(2, 3)[:, :, :, None, None]
 
 
-def _real_nhwc(layout: str, array: ArrayLike) -> Real:
-    return _to_nhwc(layout, np.asarray(array).astype(np.float64))
+def _product(a: Real, b: Real) -> Real:
+    """Multiply matrices, or numbers, which takes `@` long."""
+    return a * b if a.shape[-1] == 1 else a @ b
+
+
+def _product_of_pixels(x: Real, dy: Real) -> Real:
+    """Sum x[g, pixel, c] dy[g, pixel, k] over all pixels."""
+    if x.shape[-1] == 1:
+        return (x * dy).sum((1, 2, 3))[:, None]
+    x, dy = (images.reshape(len(images), math.prod(images.shape[1:4]), images.shape[4]) for images in (x, dy))
+    return x.swapaxes(-1, -2) @ dy
 
 
 def _to_nhwc(layout: str, array: NDArray) -> NDArray:

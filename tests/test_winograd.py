@@ -12,6 +12,7 @@ from problems import exact_case
 from gradops._algorithms import (
     ALGORITHMS,
     CHANNELS,
+    LEAST_CUT_PART,
     LEAST_CUT_PLANE,
     LEAST_DILATED,
     LEAST_DILATED_PLANE,
@@ -128,10 +129,11 @@ def test_infinities_and_large_numbers_do_not_spread(op, value, whole_level):
     ("options", "chosen"),
     [
         ({}, ("winograd", "conv")),
-        ({"dilations": (2, 3), "w": 11}, ("winograd", "conv")),
-        ({"dilations": (1, 3)}, ("conv", "winograd")),
-        ({"dilations": (1, 2), "w": 7}, ("winograd", "conv")),
-        ({"dilations": (1, 2), "w": 7, "c": LEAST_DILATED - 1}, ("conv", "winograd")),
+        ({"dilations": (2, 3), "w": 11, "c": 32, "k": 48}, ("winograd", "conv")),
+        ({"dilations": (1, 3), "c": 32, "k": 48}, ("conv", "winograd")),
+        ({"dilations": (1, 2), "w": 2 * LEAST_CUT_PART}, ("winograd", "conv")),
+        ({"dilations": (1, 2), "w": 2 * LEAST_CUT_PART - 1}, ("conv", "winograd")),
+        ({"dilations": (1, 2), "w": 2 * LEAST_CUT_PART, "c": LEAST_DILATED - 1}, ("conv", "winograd")),
         ({"groups": 2, "c": 2 * LEAST_DILATED, "k": 6 * LEAST_DILATED}, ("winograd", "conv")),
         ({"c": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
         ({"k": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
@@ -198,7 +200,9 @@ def test_a_vector_of_float64_is_filled_by_half_as_many(channels, chosen, capfd, 
     ids=str,
 )
 def test_dilated_planes_take_winograd_for_whole_vectors_of_channels(channels, planes, filters):
-    problem = Problem(n=2, h=9, w=9, c=channels[0], k=channels[1], padding="SAME", dilations=(2, 1), layout="NCHW")
+    problem = Problem(
+        n=2, h=2 * LEAST_CUT_PART, w=9, c=channels[0], k=channels[1], padding="SAME", dilations=(2, 1), layout="NCHW"
+    )
     for op in DENSE:
         assert accepting(op, problem)[0] == (filters if op.result == "filter" else planes), op
 

@@ -80,8 +80,11 @@ channels      images   NHWC                NCHW
 ============  =======  ==================  ==================
 """
 
-LEAST_PART = 3.5
-"""Rows and columns of an image for each step of a dilation, from which on `winograd` is taken: the pixels of each step have tiles of their own.
+LEAST_PART, LEAST_CUT_PART = 3.5, 8
+"""Rows and columns of an image for each step of a dilation, from which on `winograd` is taken: the pixels of each step have tiles of their own. Then of
+channels below LEAST_CUT_PLANE that do not fill their vectors: its time is 0.97 to 1.6 times that of `conv`, channels last, and 1.05 to 1.4, channels
+first, of inputs and filters of 35 to 57 and 40 to 40 channels, 33x33 by 5, 28x28 by 4, 14x14 by 2, 17x17 by 3 (a Granite Rapids; 33x33 by 4 0.9 to 1.1;
+65x65 by 9 0.9 to 1.0).
 
 Time of `conv` over that of `winograd`, float32, NHWC, 2 threads of a Zen 5 (the gradients of input and filter):
 
@@ -575,7 +578,9 @@ def _dense(
     """The algorithms for several channels a group."""
     others: tuple[str, ...] = ("conv",)
     if all(axis.taps == 3 and axis.stride == 1 for axis in (rows, cols)):
-        parted = any(axis.dilation > 1 and axis.size < LEAST_PART * axis.dilation for axis in (rows, cols))
+        parted = any(
+            axis.dilation > 1 and axis.size < _least_part(per_group, outputs) * axis.dilation for axis in (rows, cols)
+        )
         few = max(rows.dilation, cols.dilation) > 1 and _few_dilated(result, per_group, outputs, data_format)
         narrow = _narrow(result, per_group, outputs, data_format, doubles)
         wins = min(per_group, outputs) in CHANNELS and not (paired or parted or few or narrow)
@@ -638,9 +643,18 @@ def _few_dilated(result: str, per_group: int, outputs: int, data_format: str) ->
     """Whether dilated taps have so few channels that `conv` is taken."""
     least = LEAST_DILATED
     if data_format == "NCHW" and result != "filter":
-        cut = per_group % WIDEST_VECTOR or outputs % WIDEST_VECTOR
-        least = LEAST_CUT_PLANE if cut else LEAST_DILATED_PLANE
+        least = LEAST_CUT_PLANE if _cut(per_group, outputs) else LEAST_DILATED_PLANE
     return min(per_group, outputs) < least
+
+
+def _least_part(per_group: int, outputs: int) -> float:
+    """Pixels of a row or column with the same step of a dilation, for which `winograd` is taken."""
+    return LEAST_CUT_PART if _cut(per_group, outputs) and min(per_group, outputs) < LEAST_CUT_PLANE else LEAST_PART
+
+
+def _cut(per_group: int, outputs: int) -> bool:
+    """Whether channels do not fill their vectors."""
+    return bool(per_group % WIDEST_VECTOR or outputs % WIDEST_VECTOR)
 
 
 def _few_pixels(sharing: Sharing, by_slots: bool, summed: int, others: tuple[str, ...]) -> tuple[str, ...]:

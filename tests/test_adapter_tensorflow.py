@@ -192,7 +192,7 @@ def test_infinities_go_where_their_products_go(adapter, value):
 def test_denormal_numbers_are_not_flushed(adapter):
     problem = Problem(n=2, h=16, w=16, c=8, m=1, padding="SAME")
     x, w, dy = operands(problem, "float32")
-    dy *= np.float32(1e-39)
+    dy *= np.float32(1e-40)
     dx, dw = expected(problem, x, w, dy)
     assert 0 < np.abs(dx).max() < np.finfo(np.float32).tiny
     equal(gradients(problem, x, w, dy), (dx, dw))

@@ -7,14 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops.testing import (
-    OPS,
-    Problem,
-    assert_exact,
-    dtype_named,
-    random_integers,
-    random_normal,
-)
+from gradops.testing import OPS, Problem, assert_exact, dtype_named, random_integers, random_normal
 
 implicit = running("conv")
 OP = OPS["conv2d_backprop_filter"]

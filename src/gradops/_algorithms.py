@@ -82,9 +82,9 @@ channels      images   NHWC                NCHW
 
 LEAST_PART, LEAST_CUT_PART = 3.5, 8
 """Rows and columns of an image for each step of a dilation, from which on `winograd` is taken: the pixels of each step have tiles of their own. Then of
-channels below LEAST_CUT_PLANE that do not fill their vectors: its time is 0.97 to 1.6 times that of `conv`, channels last, and 1.05 to 1.4, channels
-first, of inputs and filters of 35 to 57 and 40 to 40 channels, 33x33 by 5, 28x28 by 4, 14x14 by 2, 17x17 by 3 (a Granite Rapids; 33x33 by 4 0.9 to 1.1;
-65x65 by 9 0.9 to 1.0).
+channels below LEAST_CUT_PLANE that do not fill their vectors: `winograd` takes 1.05 to 1.6 times as long as `conv`, channels last, and 1.15 to 1.4 times for
+filters, channels first, of 35 to 57 and 40 to 40 channels, 33x33 by 5, 28x28 by 4, 14x14 by 2, 17x17 by 3 (float32, 2 threads of a Granite Rapids; 33x33
+by 4 and 65x65 by 9 0.9 to 1.15).
 
 Time of `conv` over that of `winograd`, float32, NHWC, 2 threads of a Zen 5 (the gradients of input and filter):
 

@@ -47,6 +47,7 @@ def random_normal(shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, seed: int
     ----------
     shapes : sequence of shapes
     dtype : dtype
+        The same seed draws the same numbers for all floating-point types but float64, which has its own.
     seed : int
 
     Returns

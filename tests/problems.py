@@ -87,6 +87,8 @@ LARGER = {
         Problem(n=1, h=57, w=58, c=3, k=33, r=7, s=5, strides=(2, 3), dilations=(1, 2), padding="SAME"),
         Problem(n=5, h=11, w=19, c=70, k=65, r=1, s=1),
         Problem(n=1, h=5, w=6, c=260, k=130, padding="SAME", layout="NCHW"),
+        Problem(n=4, h=26, w=31, c=35, k=19, strides=(2, 3), padding="SAME", layout="NCHW"),  # lanes of 10 and 11
+        Problem(n=2, h=9, w=21, c=40, k=600, s=2, strides=(1, 2), padding="SAME", layout="NCHW"),
     ],
     "depthwise": [
         Problem(n=2, h=57, w=59, c=35, m=1, padding="SAME"),

@@ -6,8 +6,8 @@ is summed by one thread in the order of the slots, or of one vector's rows of ta
 larger than src each thread has its own channels. Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they
 lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band, or patches are packed for few
-channels of dst. Tiles multiply groups in bundles, few channels of dst in blocks of pixels, many channels of src in chunks, odd ones beside zeros, and
-long rows of a band in strips.
+channels of dst; there, one thread computes all lanes of columns of some rows. Tiles multiply groups in bundles, few channels of dst in blocks of pixels,
+many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 from _blocks cimport FIRST_FREE, IN_ORDER, Order, do_blocks
 from _entry cimport exported, outcome
-from _gemm cimport KC, LD, NOTHING, READ_WRITE, Operands, Stream, at_result, operands, stream, gemm_block, gemm_tile
+from _gemm cimport KC, LD, NOTHING, READS, READ_WRITE, Operands, Stream, at_result, operands, stream, gemm_block, gemm_tile
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, takes_turns, useful_threads
 from _scratch cimport allocate, padded, release
@@ -30,6 +30,7 @@ cdef enum:
     NEAR_FILTER = (1 << 19) + (TILE > 1) * (1 << 19)    # again: half of the second cache for tiles, or a quarter, in bytes
     NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
+    MANY_PLANES = 256                                   # that are packed on Intel's CPUs, at least, if with the channels of dst they are twice as many
     MANY_CHANNELS = 8                                   # of dst, which are vectors even if patches have to be packed
     FEW_CHANNELS = 3                                    # below, they fill less of a vector of float32 than turning takes, of few slots
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
@@ -74,6 +75,7 @@ cdef struct Gather:
     char *dst
     bint channel_rows
     bint in_turns                                       # whether blocks of a lane of columns have those of the next one, or zeros, too
+    bint beside                                         # whether blocks of a lane of columns have those of all others beside them, too
     bint shared                                         # whether blocks are those of all lane pairs, which read one band: that of `row` and `col`
     Lane row, col
     int64_t pixels, groups, channels                    # block sizes, at most
@@ -132,17 +134,20 @@ cdef const char *group_src(const Gather *w, int64_t group) noexcept nogil:
 
 cdef Patches block_patches(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
     """What a block's pixels are counted by."""
-    return lane_patches(w, &w.row, &w.col, group) if w.shared else pair_patches(w, pair, group)
+    return lane_patches(w, &w.row, &w.col, group) if w.shared else pair_patches(w, pair + w.beside * widest_lane(w), group)
 
 
 cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
     """Whether channels' planes are an operand as they lie: not if they are small, since what whole vectors leave is packed, or cannot be. Of 9x9 to 17x17
     pixels they take 0.86 to 1.0 of the time, of 7x7 1.0 to 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache, 0.6 to 0.95, but
-    with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5)."""
+    with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5). Rows of many channels lie in a page each, which Intel's CPUs look up again for each register tile:
+    packed, 256 to 2048 channels take 0.75 to 1.0 of the time, where rows are multiples of 4 KiB apart 0.4, fewer 1.0 to 1.25 (float32, Granite Rapids)."""
     cdef int64_t size = w.g.src_c
     if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p):
         return False
     if MR <= 6 and size * <int64_t> sizeof(real) % (2 * CROWDED) == 0:
+        return False
+    if INTEL and slots(p) >= MANY_PLANES and slots(p) + w.g.dst_channels >= 2 * MANY_PLANES:
         return False
     return size >= LEAST_PLANE and (size % VL == 0 or (w.g.dst_rows == 1 and dst_in_planes(p)))
 
@@ -225,7 +230,7 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
         p = pair_patches(w, i, 0)
         w.panels[i + 1] = w.panels[i] + padded(panel_size(w, &p))
         p = block_patches(w, i, 0)
-        w.blocks[i + 1] = w.blocks[i] + (0 if (w.in_turns and i % w.g.col_lanes) or (w.shared and i) else strip_spans(w, &p) * w.strips * span_blocks(w))
+        w.blocks[i + 1] = w.blocks[i] + (0 if ((w.in_turns or w.beside) and i % w.g.col_lanes) or (w.shared and i) else strip_spans(w, &p) * w.strips * span_blocks(w))
     w.group_panels = w.panels[pairs]
 
 
@@ -235,7 +240,8 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.shared = shares_band(w)
     w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
     w.in_turns = w.channel_rows and has_turns(w)
-    w.unit, w.tile_rows = MR if not w.channel_rows else VL if TILE == 1 else NR, TILE
+    w.beside = w.channel_rows and not w.in_turns and w.g.col_lanes > 1 and w.g.dst_x == 1
+    w.unit, w.tile_rows = NR if w.channel_rows else MR, TILE
     w.tile_steps, w.strips = even_steps(w), 1
     if TILE > 1 and pairs == 1 and not w.channel_rows:
         fit_rows(w)
@@ -389,13 +395,21 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     b.slides = last
     memset(last, 0, sizeof(last))
     begin_tiles(<int> w.tile_rows, <int> w.tile_steps)
+    if w.beside:
+        gather_beside(w, pair, index, spans(w, &p), divide_up(pixels(&p), w.unit), &b)
+        steps = 0
     for i in range(steps):
         b.first = first + cut(w, b.end - first, i, steps)
         b.count = first + cut(w, b.end - first, i + 1, steps) - b.first
-        for b.group in range(b.first_group, b.end_group):
-            p.src = group_src(w, b.group)
-            gather_pixels(w, &p, pair, &b)
+        gather_groups(w, &p, pair, &b)
     end_tiles()
+
+
+cdef void gather_groups(const Gather *w, Patches *p, int64_t pair, Block *b) noexcept nogil:
+    """Some pixels of each group."""
+    for b.group in range(b.first_group, b.end_group):
+        p.src = group_src(w, b.group)
+        gather_pixels(w, p, pair, b)
 
 
 cdef int64_t step_pixels(const Gather *w, const Patches *p) noexcept nogil:
@@ -448,7 +462,7 @@ cdef void multiply_pixels(const Gather *w, const Patches *p, int64_t pair, const
     cdef bint in_rows = dst_in_rows(p), last = slot + kc == depth, dst_follows = in_rows and b.channels == g.dst_x, src_follows = src_in_rows(p) and k == 0
     cdef bint writes = writes_results(w, p)
     cdef int64_t vectors = b.channels // VL * VL if writes else 0
-    cdef int64_t distance = panel_distance(p), ld = g.dst_x * p.col.out_step
+    cdef int64_t distance = panel_distance(w, p), ld = g.dst_x * p.col.out_step
     cdef const real *filter = packed_filter(w, pair, b)
     cdef Rows src = pixel_rows(p, b, slot, kc)
     cdef Block rest = b[0]
@@ -530,7 +544,7 @@ cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, cons
     """multiply_pixels for a block's pixels at once, which saves planning each tile. Fetches as many of the next ones. 16 to 16 channels take 0.7 of the time,
     24 to 24 and 16 to 32 0.9, 144 to 24 1.0, whether they lie in a cache or not (float32, Zen 5)."""
     cdef int64_t depth = divide_up(slots(p), PAIR), whole = count_in_place(w, p, b), row = w.g.dst_x, tiles = divide_up(whole, MR)
-    cdef const real *filter = panels(packed_filter(w, pair, b), panel_distance(p), 0, b.channel)
+    cdef const real *filter = panels(packed_filter(w, pair, b), panel_distance(w, p), 0, b.channel)
     cdef Rows src = pixel_rows(p, b, 0, slots(p))
     cdef Pixel at = pixel(p, b.first)
     cdef real *dst = <real *> dst_pixel(w, p, b, &at)
@@ -560,6 +574,16 @@ cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const rea
 
 cdef void fetching_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     gemm_tile(False, False, READ_WRITE, m, nv, p, a, b, c, one, two)
+
+
+cdef void column_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    if TILE == 1:
+        gemm_tile(True, False, NOTHING, m, nv, p, a, b, c, one, two)
+
+
+cdef void fetching_column_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    if TILE == 1:
+        gemm_tile(True, False, READS, m, nv, p, a, b, c, one, two)
 
 
 cdef void multiply(bint fetches, int64_t m, int64_t n, int64_t depth, const real *a, int64_t lda, const real *end, const Gather *w, const real *b, int64_t ldb, int64_t panel, real *c, int64_t ldc, bint accumulate, bint narrow, Stream read, Stream write) noexcept nogil:

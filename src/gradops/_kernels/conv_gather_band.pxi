@@ -316,7 +316,7 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
     after the other, or, of tiles, which a first cache can hardly feed, a panel of the filter after the other: 1.0 to 1.1 times as fast (bfloat16, Granite Rapids)."""
     cdef const Problem *g = w.g
     cdef bint writes = writes_results(w, p), there
-    cdef int64_t whole = b.channels // VL * VL if writes or ends_in_dst(w) else 0, distance = panel_distance(p)
+    cdef int64_t whole = b.channels // VL * VL if writes or ends_in_dst(w) else 0, distance = panel_distance(w, p)
     cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), inner = divide_up(whole, NR), panels_all = inner + divide_up(b.channels - whole, NR), m, n, j, channel
     cdef const real *filter = packed_filter(w, pair, b)
     cdef bint begun = k > 0 or b.chunk > 0, last = (k + 1) * KC >= slots(p) and b.chunk == w.chunks - 1

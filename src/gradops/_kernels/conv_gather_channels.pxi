@@ -1,9 +1,9 @@
-"""Part of `conv_gather`: channel rows, whose vectors are pixels. The rows of a register tile are channels of dst, each with its filter; its columns are pixels, of patches
-packed by slot or of planes as they lie."""
+"""Part of `conv_gather`: channel rows, whose vectors are pixels. The rows of a register tile are channels of dst, with the filter of all of them side by side for each slot;
+its columns are pixels, of patches packed by slot or of planes as they lie."""
 from libc.stdint cimport int64_t
-from _gemm cimport KC, LD, Operands, Stream, begin_of, fetching_tiles, operands, rows_stream, stream, tile_t
-from _patches cimport Patches, Pixel, advance, dst_in_planes, has_pairs, pack_slot_pairs, pack_slots, pixel, slots, src_in_planes
-from _problem cimport Problem, divide_up, part, smaller
+from _gemm cimport KC, LD, Operands, Stream, begin_of, fetching_tiles, operands, rows_stream, stream
+from _patches cimport Patches, Pixel, advance, dst_in_planes, has_pairs, pack_slot_pairs, pack_slots, pixel, pixels, slots, src_in_planes
+from _problem cimport Problem, col_lanes, divide_up, part, smaller
 from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, clear, fetch_lines, item_size, narrow_in_turns, narrow_rows, pair_rows
 
 
@@ -17,7 +17,11 @@ cdef void sum_channels(const Gather *w, const Patches *p, int64_t pair, const Bl
 cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
     """c[channel][pixel] (+)= filter patch for KC slots."""
     cdef int64_t kc = smaller(KC, slots(p) - k * KC), i
-    cdef const real *filter = packed_filter(w, pair, b) + (k * w.g.dst_channels + b.channel) * LD
+    cdef const real *filter = packed_filter(w, pair, b)
+    if TILE > 1:
+        filter += (k * w.g.dst_channels + b.channel) * LD
+    else:
+        filter += k * pass_distance(w, p) + b.channel // w.channels * block_panels(w) * panel_distance(w, p)
     if b.in_plane and reads_planes(w, p):
         multiply_planes(w, p, b, k, kc, filter)
         return
@@ -36,24 +40,31 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
 
 cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
     """c[channel][pixel] (+)= filter patch of packed operands. Fetches the next pixels of planes, and what is going to be written: one tap, 64 to 256
-    channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4)."""
-    cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), j, t, i, end, r
-    cdef Operands product = operands(divide_up(kc, PAIR), NULL, LD, LDP, LDP, k > 0)
+    channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4). Of a filter that leaves the first cache a register tile multiplies all
+    pixels before the next, which it fetches: 0.9 to 1.0 of the time, of 128 pixels 0.8 to 0.9 (float32, Granite Rapids)."""
+    cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), distance = panel_distance(w, p), step, j, t, i, end, r
+    cdef Operands product = operands(divide_up(kc, PAIR), NULL, panel_width(w), LDP, LDP, k > 0)
     cdef Stream read = next_pixels(w, p, b, k * KC, kc)
     cdef Pixel at = pixel(p, b.first)
     cdef char *dst = dst_pixel(w, p, b, &at)
-    cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p), fetches
-    cdef tile_t tile
-    product.one, product.two = read.step, 0
-    for j in range(panels):
-        for t in range(tiles):
-            i, end = tile_begin(b.channels, t, tiles, 1), tile_begin(b.channels, t + 1, tiles, 1)
-            for r in range(i, end if last else i):
-                fetch_lines(dst + r * row + j * NR * size, NR * size, True)
-            fetches = j * tiles + t < fetching_tiles(&read)
-            tile = fetching_tile if fetches else packed_tile
-            tile(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, b.c + i * LDP + j * NR,
-                 begin_of(&read, j * tiles + t) if fetches else <const char *> b.c, <const char *> b.c)
+    cdef const char *one
+    cdef const char *two
+    cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p), far = tiles * distance * <int64_t> sizeof(real) > NEAR
+    for step in range(tiles * panels):
+        t, j = step % tiles, step // tiles
+        if far:
+            t, j = step // panels, step % panels
+        i, end = tile_begin(b.channels, t, tiles, 1), tile_begin(b.channels, t + 1, tiles, 1)
+        for r in range(i, end if last else i):
+            fetch_lines(dst + r * row + j * NR * size, NR * size, True)
+        one = two = <const char *> b.c
+        product.one = product.two = 0
+        if step < fetching_tiles(&read):
+            product.one, one = read.step, begin_of(&read, step)
+        if far and j == panels - 1 and t < tiles - 1:
+            product.two, two = LINE, <const char *> (filter + (t + 1) * distance)
+        (fetching_column_tile if product.one or product.two else column_tile)(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + t * distance,
+                                                                              b.patch + j * NR, b.c + i * LDP + j * NR, one, two)
 
 
 cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
@@ -82,10 +93,11 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
     """multiply_channels for pixels of an image of src as they lie, a register tile of channels after the other; in dst itself, if its planes lie so, too.
     Fetches the next pixels of src."""
     cdef const Problem *g = w.g
-    cdef int64_t n = b.first // g.src_c, start = b.first % g.src_c, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), ldc = LDP, t, i, end
+    cdef int64_t n = b.first // g.src_c, start = b.first % g.src_c, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), distance = panel_distance(w, p), ldc = LDP, t, i, end
     cdef const real *src = <const real *> p.src + n * g.src_n + start + k * KC * g.src_c
     cdef real *c = b.c
     cdef Stream read, none = stream(c, 0, 0, 1)
+    cdef Operands product
     if planes_in_place(w, p):
         c, ldc = <real *> w.dst + n * g.dst_n + start + (b.group * g.dst_channels + b.channel) * g.dst_c, g.dst_c
     for t in range(tiles):
@@ -93,7 +105,9 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
         read = none
         if t * panels * LINE < b.count * <int64_t> sizeof(real):
             read = stream(<const char *> (src + b.count) + t * panels * LINE, LINE, g.src_c * <int64_t> sizeof(real), panels)
-        multiply(True, end - i, b.count, kc, filter + i * LD, LD, NULL, w, src, g.src_c, NR, c + i * ldc, ldc, k > 0, False, read, none)
+        product = operands(kc, NULL, panel_width(w), g.src_c, ldc, k > 0)
+        product.ahead = True
+        gemm_block(fetching_column_tile, column_tile, True, False, end - i, b.count, &product, filter + t * distance, src, NR, c + i * ldc, read, none)
 
 
 cdef Stream next_pixels(const Gather *w, const Patches *p, const Block *b, int64_t slot, int64_t count) noexcept nogil:
@@ -146,3 +160,27 @@ cdef void store_in_turns(const Gather *w, const Patches *p, const Block *b, Pixe
             narrow_in_turns(w.storage, b.c + r * LDP + done, odd + r * odd_ld + done, take, dst + r * w.g.dst_c * item_size(w.storage))
         advance(p, at, take)
         done += take
+
+
+cdef int64_t widest_lane(const Gather *w) noexcept nogil:
+    """The lane of columns that has the most."""
+    cdef int64_t lane = 0, i
+    for i in range(w.g.col_lanes):
+        if col_lanes(w.g)[i].count > col_lanes(w.g)[lane].count:
+            lane = i
+    return lane
+
+
+cdef void gather_beside(const Gather *w, int64_t pair, int64_t index, int64_t parts, int64_t units, Block *b) noexcept nogil:
+    """One of some spans, as even parts of each lane of columns, the widest of which has so many units: a step's pixels of one lane after those of another, since they
+    share cache lines, which two threads would take from each other: 3x3 taps with stride 3 take 0.85 of the time (float32, 2 threads of a Granite Rapids)."""
+    cdef int64_t steps = divide_up(divide_up(units, parts), PIXELS // w.unit), lane, i, count
+    cdef Patches p
+    for i in range(index * steps, (index + 1) * steps):
+        for lane in range(w.g.col_lanes):
+            p = pair_patches(w, pair + lane, 0)
+            count = pixels(&p)
+            b.first, b.end = cut(w, count, i, parts * steps), cut(w, count, (index + 1) * steps, parts * steps)
+            b.count = cut(w, count, i + 1, parts * steps) - b.first
+            if b.count:
+                gather_groups(w, &p, pair + lane, b)

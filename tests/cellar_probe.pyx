@@ -169,8 +169,20 @@ def alike(int64_t low, int64_t high, int64_t first, int64_t reads, int64_t t):
     return _planes.alike(&v, first, reads, t)
 
 
-def copy_even(src, int64_t n, dst):
-    _storage.copy_even(reals_of(src), n, reals_of(dst))
+def copy_every(int step, src, int64_t n, dst):
+    if step == 2:
+        _storage.copy_every(2, reals_of(src), n, reals_of(dst))
+    elif step == 3:
+        _storage.copy_every(3, reals_of(src), n, reals_of(dst))
+    else:
+        _storage.copy_every(4, reals_of(src), n, reals_of(dst))
+
+
+def store_every(int step, src, int64_t n, dst):
+    if step == 2:
+        _storage.store_every(2, reals_of(src), n, reals_of(dst))
+    else:
+        _storage.store_every(3, reals_of(src), n, reals_of(dst))
 
 
 def clear(dst, int64_t n):

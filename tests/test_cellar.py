@@ -255,11 +255,20 @@ def test_copy_and_clear_touch_exactly_their_extent(probe, storage):
         src, here = integers(start + n, storage)[start:], start + np.arange(n)
         with only(here, src, storage, ("copy", n, start)) as dst:
             probe.copy(src, n, dst[start:])
-        every = integers(start + 2 * n, storage)[start:]
-        with only(here, every[::2], storage, ("copy_even", n, start)) as dst:
-            probe.copy_even(every, n, dst[start:])
         with only(here, 0, storage, ("clear", n, start)) as dst:
             probe.clear(dst[start:], n)
+
+
+@every_real
+def test_steps_read_and_write_nothing_between(probe, storage, at_the_edge):
+    for n, step in product(range(1, 3 * probe.SIZES["VL"] + 6), (2, 3, 4)):
+        apart = at_the_edge(integers(step * (n - 1) + 1, storage))
+        with only(np.arange(n), apart[::step], storage, ("copy_every", n, step)) as dst:
+            probe.copy_every(step, apart, n, dst)
+        together = at_the_edge(integers(n, storage))
+        if step < 4:
+            with only(step * np.arange(n), together, storage, ("store_every", n, step)) as dst:
+                probe.store_every(step, together, n, dst)
 
 
 @every_real

@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller
 from _scratch cimport padded
-from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_even, interleave, item_size, narrow, prefetch_now, prefetch_soon, unknown, widen
+from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_now, prefetch_soon, unknown, widen
 
 cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
@@ -138,8 +138,8 @@ cdef inline void into_registers(int held, real *vector) noexcept nogil:
     cdef real[2 * 16] channels
     if held == BFLOAT16:
         copy(vector, 2 * VL, channels)
-        copy_even(channels, VL, vector)
-        copy_even(channels + 1, VL, vector + VL)
+        copy_every(2, channels, VL, vector)
+        copy_every(2, channels + 1, VL, vector + VL)
 
 
 cdef inline void from_registers(int held, real *vector) noexcept nogil:

@@ -55,7 +55,7 @@ cdef extern from "kernels.h" nogil:
     void transpose_some(const real *src, int64_t src_ld, int64_t rows, int64_t cols, real *dst, int64_t dst_ld)
     void pick(const real *channels, const lane_index *first, const lane_index *offset, int64_t vectors, real *dst, int64_t plane)
     void copy(const real *src, int64_t n, real *dst)
-    void copy_even(const real *src, int64_t n, real *dst)
+    void copy_every(int step, const real *src, int64_t n, real *dst)
     vec even_lanes(vec a, vec b)
     vec odd_lanes(vec a, vec b)
     vec twin_lanes(vec a, vec b)
@@ -70,7 +70,7 @@ cdef extern from "kernels.h" nogil:
     int subnormals(vec v)
     int infinities(vec v)
     void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t row)
-    void store_even(const real *src, int64_t n, real *dst)
+    void store_every(int step, const real *src, int64_t n, real *dst)
     void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst)
     void interleave(const real *even, const real *odd, int64_t n, real *dst)
     void clear(real *dst, int64_t n)
@@ -149,12 +149,16 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
     if step == 1:
         widen(storage, src, n, dst)
     elif not has_halves(storage) and step == 2:
-        copy_even(<const real *> src, n, dst)
+        copy_every(2, <const real *> src, n, dst)
+    elif not has_halves(storage) and step == 3:
+        copy_every(3, <const real *> src, n, dst)
+    elif not has_halves(storage) and step == 4:
+        copy_every(4, <const real *> src, n, dst)
     elif step == 4:
         while n > 0:
             some = smaller(n, 128)
             widen_strided(storage, src, 2, 2 * some - 1, block)
-            copy_even(block, some, dst)
+            copy_every(2, block, some, dst)
             src, dst, n = src + some * step * item_size(storage), dst + some, n - some
     elif not has_halves(storage):
         for i in range(n):
@@ -167,8 +171,7 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
         while n > 0:
             some = smaller(n, 64)
             widen(storage, src, (some - 1) * step + 1, block)
-            for i in range(some):
-                dst[i] = block[i * step]
+            copy_every(3, block, some, dst)
             src, dst, n = src + some * step * 2, dst + some, n - some
     else:
         for i in range(n):
@@ -180,7 +183,10 @@ cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *d
     cdef int64_t i, some
     cdef uint16_t[64] block
     if not has_halves(storage) and step == 2:
-        store_even(src, n, <real *> dst)
+        store_every(2, src, n, <real *> dst)
+        return
+    if not has_halves(storage) and step == 3:
+        store_every(3, src, n, <real *> dst)
         return
     if not has_halves(storage):
         for i in range(n):

@@ -452,6 +452,72 @@ static inline void edge_of_steps(const real *b, int64_t ldb, int wide, int64_t s
 
 #endif
 
+#if defined(__AVX512F__)
+/* src[i] for those i < VL that `lanes` has as bits, or for i < n, else zeros. */
+static inline vec load_lanes(const real *src, uint32_t lanes) {
+#if defined(GRADOPS_REAL_f64)
+    return (vec)_mm512_maskz_loadu_pd((__mmask8)lanes, src);
+#else
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)lanes, src);
+#endif
+}
+static inline vec load_some(const real *src, int64_t n) { return load_lanes(src, (1u << n) - 1); }
+
+/* dst[i] = v[i] for those i. */
+static inline void store_lanes(real *dst, uint32_t lanes, vec v) {
+#if defined(GRADOPS_REAL_f64)
+    _mm512_mask_storeu_pd(dst, (__mmask8)lanes, (__m512d)v);
+#else
+    _mm512_mask_storeu_ps(dst, (__mmask16)lanes, (__m512)v);
+#endif
+}
+static inline void store_some(real *dst, int64_t n, vec v) { store_lanes(dst, (1u << n) - 1, v); }
+
+/* dst[0:n] = src[0:n]; of several pieces, the last one may overlap the one before. */
+static inline void copy(const real *src, int64_t n, real *dst) {
+    int64_t i = 0;
+    if (n < VL) {
+        if (n) store_some(dst, n, load_some(src, n));
+        return;
+    }
+    for (; i + VL <= n; i += VL) store(dst + i, load(src + i));
+    if (i < n) store(dst + n - VL, load(src + n - VL));
+}
+
+/* Every step-th of so many vectors, of which `lanes` has the numbers to be read as bits. */
+static inline __attribute__((always_inline)) vec load_every(const int step, const real *src, uint64_t lanes) {
+    vec picked = load_lanes(src, lanes & ((1u << VL) - 1));
+    for (int k = 1; k < step; k++) {
+        lane_indices at;
+        for (int j = 0; j < VL; j++) at[j] = step * j / VL == k ? step * j - (k - 1) * VL : k == 1 && step * j < VL ? step * j : j;
+        picked = __builtin_shuffle(picked, load_lanes(src + k * VL, lanes >> k * VL & ((1u << VL) - 1)), at);
+    }
+    return picked;
+}
+
+/* dst[i] = src[step i] for i < n; reads nothing beyond. The step is a constant, 2 to 4. */
+static inline __attribute__((always_inline)) void copy_every(const int step, const real *src, int64_t n, real *dst) {
+    for (; n > VL; n -= VL, src += step * VL, dst += VL) store(dst, load_every(step, src, ~0ull));
+    if (n > 0) store_some(dst, n, load_every(step, src, (2ull << step * (n - 1)) - 1));
+}
+
+/* dst[step i] = src[i] for i < n, the inverse. What lies between may belong to other threads, so it is not even rewritten. */
+static inline __attribute__((always_inline)) void store_every(const int step, const real *src, int64_t n, real *dst) {
+    for (; n > 0; n -= VL, src += VL, dst += step * VL) {
+        const vec v = load_some(src, n < VL ? n : VL);
+        const uint64_t lanes = n < VL ? (1ull << step * n) - 1 : ~0ull;
+        for (int k = 0; k < step; k++) {
+            uint32_t every = 0;
+            lane_indices at;
+            for (int j = 0; j < VL; j++) {
+                at[j] = (k * VL + j) / step;
+                every |= (uint32_t)((k * VL + j) % step == 0) << j;
+            }
+            if (lanes >> k * VL) store_lanes(dst + k * VL, lanes >> k * VL & every, __builtin_shuffle(v, at));
+        }
+    }
+}
+#else
 /* dst[0:n] = src[0:n] by pieces of fixed size, the last of which may overlap the one before. */
 static inline void copy(const real *src, int64_t n, real *dst) {
     int64_t i = 0;
@@ -470,6 +536,13 @@ static inline void copy(const real *src, int64_t n, real *dst) {
     GRADOPS_COPY_BY(4)
     GRADOPS_COPY_BY(2)
     if (n) *dst = *src;
+}
+
+/* dst[i] = v[i] for i < n <= VL. */
+static inline void store_some(real *dst, int64_t n, vec v) {
+    real block[VL];
+    store(block, v);
+    copy(block, n, dst);
 }
 
 /* dst[i] = src[2 i] for i < n; reads nothing beyond. What is left of whole vectors is a last one, or two halves, which begin early enough. */
@@ -492,6 +565,16 @@ static inline void copy_even(const real *src, int64_t n, real *dst) {
         for (; i < n; i++) dst[i] = src[2 * i];
     }
 }
+
+/* dst[i] = src[step i] for i < n, and dst[step i] = src[i]. */
+static inline void copy_every(const int step, const real *src, int64_t n, real *dst) {
+    if (step == 2) copy_even(src, n, dst);
+    else for (int64_t i = 0; i < n; i++) dst[i] = src[step * i];
+}
+static inline void store_every(const int step, const real *src, int64_t n, real *dst) {
+    for (int64_t i = 0; i < n; i++) dst[step * i] = src[i];
+}
+#endif
 
 /* Every other one of 2 VL numbers, whose halves a and b are, from the first one or the second one on. */
 static inline vec even_lanes(vec a, vec b) {
@@ -520,30 +603,6 @@ static inline vec load_twins(const real *a, const real *b) {
 #endif
 }
 static inline vec spread_twins(const real *a, const real *b) { return in_register(twin_lanes(*a - (vec){0}, *b - (vec){0})); }
-
-#if defined(__AVX512F__)
-/* src[i] for i < n <= VL, then zeros. */
-static inline vec load_some(const real *src, int64_t n) {
-#if defined(GRADOPS_REAL_f64)
-    return (vec)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), src);
-#else
-    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), src);
-#endif
-}
-#endif
-
-/* dst[i] = v[i] for i < n <= VL. */
-static inline void store_some(real *dst, int64_t n, vec v) {
-#if defined(__AVX512F__) && defined(GRADOPS_REAL_f64)
-    _mm512_mask_storeu_pd(dst, (__mmask8)((1u << n) - 1), (__m512d)v);
-#elif defined(__AVX512F__)
-    _mm512_mask_storeu_ps(dst, (__mmask16)((1u << n) - 1), (__m512)v);
-#else
-    real block[VL];
-    store(block, v);
-    copy(block, n, dst);
-#endif
-}
 
 /* transpose for r < rows, c < cols. */
 static __attribute__((noinline)) void transpose_some(const real *src, int64_t src_ld, int64_t rows, int64_t cols, real *dst, int64_t dst_ld) {
@@ -590,18 +649,8 @@ static inline void interleave(const real *even, const real *odd, int64_t n, real
     }
 }
 
-/* dst[2 i] = src[i] for i < n, the same of 16-bit numbers. What lies between belongs to other threads, so it is not even rewritten. */
+/* dst[2 i] = src[i] for i < n. What lies between belongs to other threads, so it is not even rewritten. */
 #ifdef __AVX512BW__
-static inline void store_even(const real *src, int64_t n, real *dst) {
-    const uint32_t every = 0x55555555u;
-    for (int64_t i = 0; i < n; i += VL / 2) {
-        const uint32_t some = n - i < VL / 2 ? every & ((1u << 2 * (n - i)) - 1) : every;
-        const __m256i v = _mm256_maskz_loadu_epi32(n - i < VL / 2 ? (1u << (n - i) * (8 / (VL / 2))) - 1 : 0xff, src + i);
-        if (sizeof(real) == 8) _mm512_mask_storeu_epi64(dst + 2 * i, some, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), _mm512_castsi256_si512(v)));
-        else _mm512_mask_storeu_epi32(dst + 2 * i, some, _mm512_cvtepu32_epi64(v));
-    }
-}
-
 static inline void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst) {
     for (int64_t i = 0; i < n; i += 16) {
         const uint32_t every = 0x55555555u, some = n - i < 16 ? every & ((1u << 2 * (n - i)) - 1) : every;
@@ -609,10 +658,6 @@ static inline void store_even_halves(const uint16_t *src, int64_t n, uint16_t *d
     }
 }
 #else
-static inline void store_even(const real *src, int64_t n, real *dst) {
-    for (int64_t i = 0; i < n; i++) dst[2 * i] = src[i];
-}
-
 static inline void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst) {
     for (int64_t i = 0; i < n; i++) dst[2 * i] = src[i];
 }
@@ -620,9 +665,8 @@ static inline void store_even_halves(const uint16_t *src, int64_t n, uint16_t *d
 
 /* dst[0:n] = 0 */
 static inline void clear(real *dst, int64_t n) {
-    int64_t vectors = n / VL;
-    for (int64_t i = 0; i < vectors; i++) store(dst + i * VL, zero());
-    for (int64_t i = 0; i < n % VL; i++) dst[vectors * VL + i] = 0;
+    for (; n >= VL; n -= VL, dst += VL) store(dst, zero());
+    if (n) store_some(dst, n, zero());
 }
 
 /* Whether src[0:n] holds neither infinity nor NaN: zero times anything else is zero. */

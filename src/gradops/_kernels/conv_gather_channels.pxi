@@ -49,12 +49,15 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
     cdef char *dst = dst_pixel(w, p, b, &at)
     cdef const char *one
     cdef const char *two
-    cdef bint last = (k + 1) * KC >= slots(p) and dst_in_planes(p), far = tiles * distance * <int64_t> sizeof(real) > NEAR
+    cdef bint last = (k + 1) * KC >= slots(p) and (dst_in_planes(p) or w.in_turns or w.beside), far = tiles * distance * <int64_t> sizeof(real) > NEAR
     for step in range(tiles * panels):
         t, j = step % tiles, step // tiles
         if far:
             t, j = step // panels, step % panels
         i, end = tile_begin(b.channels, t, tiles, 1), tile_begin(b.channels, t + 1, tiles, 1)
+        if w.in_turns or w.beside:                      # each lane fetches its share
+            at = pixel(p, b.first + j * NR)
+            dst = dst_pixel(w, p, b, &at) + (p.col.out_start - j) * NR * size
         for r in range(i, end if last else i):
             fetch_lines(dst + r * row + j * NR * size, NR * size, True)
         one = two = <const char *> b.c

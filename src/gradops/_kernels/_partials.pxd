@@ -34,12 +34,14 @@ cdef inline void aim_total(Total *t, int storage, void *out, bint *finite) noexc
 
 
 cdef inline Wave first_wave(const Total *t, int threads) noexcept nogil:
-    """The spans that come first: as many as there may be memory for, the same number in all waves."""
+    """The spans that come first: as many as there may be memory for, about the same number in all waves, as many for each thread if possible."""
     cdef Wave w
     cdef int64_t most = larger(<int64_t> threads * PARTIALS // (t.size * <int64_t> sizeof(real)), 2)
     w.first, w.count, w.slots = 0, t.spans, t.spans
     if t.spans > most:
         w.count = divide_up(t.spans, divide_up(t.spans, most - 1))
+        if threads < most:
+            w.count = smaller(divide_up(w.count, threads), (most - 1) // threads) * threads
         w.slots = w.count + 1
     return w
 

@@ -90,6 +90,7 @@ BOUNDED = [
     Problem(n=2, h=56, w=56, c=64, k=256, r=1, s=1),
     Problem(n=2, h=28, w=28, c=256, k=256, r=3, s=3, strides=(2, 2), padding="SAME"),
     Problem(n=2, h=224, w=224, c=3, k=64, r=7, s=7, strides=(2, 2), padding="SAME"),
+    Problem(n=2, h=224, w=224, c=64, k=128, r=2, s=2, strides=(2, 2)),  # many pixels of few channels at a time
     Problem(n=2, h=14, w=14, c=512, k=2048, r=1, s=1),
     Problem(n=2, h=33, w=33, c=640, k=1024, r=1, s=1),
     Problem(n=1, h=40, w=300, c=3, k=5, r=31, s=45, dilations=(3, 3), padding="SAME"),

@@ -86,6 +86,24 @@ def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_th
     check_edge(running(), op, problem, "float32", at_the_edge)
 
 
+@pytest.mark.parametrize("op", [op for op in DENSE if op.sizes != "filter_sizes"], ids=str)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pointwise(n=2, h=161, w=163, c=12, k=100, layout="NCHW"),
+        pointwise(n=1, h=322, w=326, c=40, k=64, strides=(2, 2), layout="NCHW"),
+        Problem(n=1, h=322, w=325, c=40, k=64, r=2, strides=(2, 3), padding="SAME", layout="NCHW"),
+    ],
+    ids=str,
+)
+def test_images_that_leave_the_caches_are_exact(op, problem, whole_level):
+    operands, expected = exact_case(op, problem)
+    operands = [operand.astype(np.float32) for operand in operands]
+    for threads in (1, 3):
+        got = op(problem, *operands, num_threads=threads)
+        assert_exact(got, expected, label=f"{op} {problem} {threads}", mostly_zero_ok=problem.r == 1)
+
+
 @given(
     n=st.integers(1, 3),
     image=st.tuples(st.integers(1, 40), st.integers(1, 40)),

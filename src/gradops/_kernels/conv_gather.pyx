@@ -17,7 +17,7 @@ from _blocks cimport FIRST_FREE, IN_ORDER, Order, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READS, READ_WRITE, Operands, Stream, at_result, operands, stream, gemm_block, gemm_tile
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, slots, src_in_planes, src_in_rows
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, is_far, larger, part, smaller, takes_turns, useful_threads
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, image_size, is_far, larger, part, smaller, takes_turns, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, TILE, VL, begin_tiles, end_tiles, item_size, fetch_lines, narrow_block, pair_columns
 
@@ -31,6 +31,7 @@ cdef enum:
     NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
     MANY_PLANES = 256                                   # that are packed on Intel's CPUs, at least, if with the channels of dst they are twice as many
+    FAR = 80 << 20                                      # bytes of images, beyond which they are packed there, too
     MANY_CHANNELS = 8                                   # of dst, which are vectors even if patches have to be packed
     FEW_CHANNELS = 3                                    # below, they fill less of a vector of float32 than turning takes, of few slots
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
@@ -39,7 +40,6 @@ cdef enum:
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on two sets of a cache of 4 KiB a way
     LEAST_CROWDED = 256                                 # channels of dst that are worth packing crowded rows for on Intel's CPUs
     PAD = 16                                            # added to distances that would be powers of two, which crowd a few cache sets
-    LDP = PIXELS + PAD                                  # distance of packed slots in channel rows
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_BLOCKS = 2                                      # the same of channel rows in tiles, which read the filter for each: 4 take 1.0 to 1.4 of the time (Granite Rapids)
@@ -79,6 +79,8 @@ cdef struct Gather:
     bint shared                                         # whether blocks are those of all lane pairs, which read one band: that of `row` and `col`
     Lane row, col
     int64_t pixels, groups, channels                    # block sizes, at most
+    int64_t step                                        # pixels that are packed at a time in channel rows, at most,
+    int64_t ldp                                         # and the distance of their slots, and of sums
     int64_t unit, tile_rows                             # pixels that blocks do not split, and of a tile (TILE), of which a register tile has two rows
     int64_t tile_steps                                  # slots of it, or pairs
     int64_t strips                                      # that columns are computed in, one after the other
@@ -141,13 +143,14 @@ cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
     """Whether channels' planes are an operand as they lie: not if they are small, since what whole vectors leave is packed, or cannot be. Of 9x9 to 17x17
     pixels they take 0.86 to 1.0 of the time, of 7x7 1.0 to 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache, 0.6 to 0.95, but
     with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5). Rows of many channels lie in a page each, which Intel's CPUs look up again for each register tile:
-    packed, 256 to 2048 channels take 0.75 to 1.0 of the time, where rows are multiples of 4 KiB apart 0.4, fewer 1.0 to 1.25 (float32, Granite Rapids)."""
+    packed, 256 to 2048 channels take 0.75 to 1.0 of the time, where rows are multiples of 4 KiB apart 0.4, fewer 1.0 to 1.25, unless images are in no cache: plane
+    by plane, CPUs foresee them, 0.55 to 0.95 (float32, Granite Rapids)."""
     cdef int64_t size = w.g.src_c
     if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p):
         return False
     if MR <= 6 and size * <int64_t> sizeof(real) % (2 * CROWDED) == 0:
         return False
-    if INTEL and slots(p) >= MANY_PLANES and slots(p) + w.g.dst_channels >= 2 * MANY_PLANES:
+    if INTEL and (slots(p) >= MANY_PLANES and slots(p) + w.g.dst_channels >= 2 * MANY_PLANES or w.g.images * image_size(w.g, sizeof(real)) > FAR):
         return False
     return size >= LEAST_PLANE and (size % VL == 0 or (w.g.dst_rows == 1 and dst_in_planes(p)))
 
@@ -269,6 +272,15 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
             break
         plan_blocks(w)
     w.filter_first = shares_filter(w, threads)
+    w.step = most_pixels(w)
+    w.ldp = w.step + PAD
+
+
+cdef int64_t most_pixels(const Gather *w) noexcept nogil:
+    """Pixels that are packed at a time in channel rows: more of few slots where images are in no near cache, so that CPUs foresee what a plane has next."""
+    cdef int64_t depth = larger(smaller(most_slots(w), KC), 1), channels = CHANNELS // 2 if w.in_turns else CHANNELS
+    cdef int64_t most = smaller(KC * (PIXELS + PAD) // depth, (channels + PAD) * (PIXELS + PAD) // (w.channels + PAD)) - PAD
+    return PIXELS if TILE > 1 or not is_far(w.g, item_size(w.storage)) else larger(smaller(most, SPAN * PIXELS) // NR * NR, PIXELS)
 
 
 cdef bint shares_filter(const Gather *w, int threads) noexcept nogil:
@@ -365,7 +377,7 @@ cdef void store_rows(const Gather *w, const Patches *p, const Block *b, Pixel *a
         left = p.col.count - at.v + (p.row.count - at.u - 1) * p.col.count if in_planes else p.col.count - at.v
         take = smaller(left, count - done)
         dst = dst_pixel(w, p, b, at)
-        narrow_block(w.storage, b.c + done * (1 if w.channel_rows else ldc), LDP if w.channel_rows else ldc, b.channels if w.channel_rows else take,
+        narrow_block(w.storage, b.c + done * (1 if w.channel_rows else ldc), w.ldp if w.channel_rows else ldc, b.channels if w.channel_rows else take,
                      take if w.channel_rows else b.channels, dst, g.dst_c if w.channel_rows else step, step if w.channel_rows else g.dst_c)
         if in_planes:
             at[0] = pixel(p, (at.n * p.row.count + at.u) * p.col.count + at.v + take)
@@ -431,6 +443,8 @@ cdef int64_t step_pixels(const Gather *w, const Patches *p) noexcept nogil:
         times = NEAR // (slots(p) * PIXELS * <int64_t> sizeof(real))
     elif not w.channel_rows and not w.shared and at_once(w, p) and is_in_place(w, p):
         times = SPAN
+    elif w.channel_rows:
+        return w.step
     return w.fold.pixels * larger(smaller(times, SPAN), 1)
 
 
@@ -656,12 +670,12 @@ cdef int64_t most_slots(const Gather *w) noexcept nogil:
 
 
 cdef int64_t patch_size(const Gather *w) noexcept nogil:
-    return KC * LDP if w.channel_rows else PIXELS * LD
+    return smaller(padded(most_slots(w)), KC) * w.ldp if w.channel_rows else PIXELS * LD
 
 
 cdef int64_t result_size(const Gather *w) noexcept nogil:
     """Reals of c: all that is computed at a time where sums of several passes meet in it or channels are few, else the rows of a register tile."""
-    cdef int64_t each = (PIXELS + PAD if w.channel_rows or w.g.dst_c != 1 or most_slots(w) > KC or w.chunks > 1 or w.channels <= NR or w.fold.rows else MR) * (w.channels + PAD)
+    cdef int64_t each = (w.ldp if w.channel_rows else PIXELS + PAD if w.g.dst_c != 1 or most_slots(w) > KC or w.chunks > 1 or w.channels <= NR or w.fold.rows else MR) * (w.channels + PAD)
     return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if orders_phases(w) else each
 
 

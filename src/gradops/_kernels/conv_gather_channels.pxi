@@ -26,12 +26,12 @@ cdef void multiply_channels(const Gather *w, const Patches *p, int64_t pair, con
         multiply_planes(w, p, b, k, kc, filter)
         return
     if PAIR > 1 and has_pairs(p):
-        pack_slot_pairs(p, b.first, b.count, k * KC, kc, b.patch, LDP)
+        pack_slot_pairs(p, b.first, b.count, k * KC, kc, b.patch, w.ldp)
     else:
-        pack_slots(p, b.first, b.count, k * KC, kc, b.patch, LDP)
-        pair_rows(b.patch, kc, b.count, LDP)
+        pack_slots(p, b.first, b.count, k * KC, kc, b.patch, w.ldp)
+        pair_rows(b.patch, kc, b.count, w.ldp)
     for i in range(divide_up(kc, PAIR) if b.count % NR else 0):
-        clear(b.patch + i * LDP + b.count, NR - b.count % NR)
+        clear(b.patch + i * w.ldp + b.count, NR - b.count % NR)
     if TILE > 1:
         multiply_tiles(w, p, b, k, kc, filter)
     else:
@@ -43,7 +43,7 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
     channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4). Of a filter that leaves the first cache a register tile multiplies all
     pixels before the next, which it fetches: 0.9 to 1.0 of the time, of 128 pixels 0.8 to 0.9 (float32, Granite Rapids)."""
     cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), distance = panel_distance(w, p), step, j, t, i, end, r
-    cdef Operands product = operands(divide_up(kc, PAIR), NULL, panel_width(w), LDP, LDP, k > 0)
+    cdef Operands product = operands(divide_up(kc, PAIR), NULL, panel_width(w), w.ldp, w.ldp, k > 0)
     cdef Stream read = next_pixels(w, p, b, k * KC, kc)
     cdef Pixel at = pixel(p, b.first)
     cdef char *dst = dst_pixel(w, p, b, &at)
@@ -67,14 +67,14 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
         if far and j == panels - 1 and t < tiles - 1:
             product.two, two = LINE, <const char *> (filter + (t + 1) * distance)
         (fetching_column_tile if product.one or product.two else column_tile)(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + t * distance,
-                                                                              b.patch + j * NR, b.c + i * LDP + j * NR, one, two)
+                                                                              b.patch + j * NR, b.c + i * w.ldp + j * NR, one, two)
 
 
 cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:
     """multiply_packed in tiles (TILE), of the same channels one after the other. Sums are stored while they are in the first cache: of planes, a register tile at a
     time, which takes 0.7 to 0.85 of the time. Nothing is fetched, since loads and stores are what tiles wait for (1.0 to 1.06; Granite Rapids)."""
     cdef int64_t tiles = divide_up(b.channels, MR), j, t, i
-    cdef Operands product = operands(divide_up(kc, PAIR), NULL, LD, LDP, LDP, k > 0)
+    cdef Operands product = operands(divide_up(kc, PAIR), NULL, LD, w.ldp, w.ldp, k > 0)
     cdef Pixel at
     cdef bint ends = (k + 1) * KC >= slots(p) and not w.in_turns, in_planes = ends and dst_in_planes(p)
     cdef Block rest = b[0]
@@ -83,12 +83,12 @@ cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int6
         i = tile_begin(b.channels, t, tiles, TILE)
         rest.channel, rest.channels = b.channel + i, tile_begin(b.channels, t + 1, tiles, TILE) - i
         for j in range(divide_up(b.count, NR)):
-            rest.c = b.c if in_planes and k == 0 else b.c + i * LDP + j * NR
+            rest.c = b.c if in_planes and k == 0 else b.c + i * w.ldp + j * NR
             packed_tile(<int> rest.channels, NV if b.count - j * NR > VL else 1, &product, filter + i * LD, b.patch + j * NR, rest.c, NULL, NULL)
             if in_planes:
                 store_panel(w, p, &rest, b.first + j * NR, smaller(NR, b.count - j * NR))
         if ends and not in_planes:
-            rest.c, at = b.c + i * LDP, pixel(p, b.first)
+            rest.c, at = b.c + i * w.ldp, pixel(p, b.first)
             store_pixels(w, p, &rest, &at, b.count)
 
 
@@ -96,7 +96,7 @@ cdef void multiply_planes(const Gather *w, const Patches *p, const Block *b, int
     """multiply_channels for pixels of an image of src as they lie, a register tile of channels after the other; in dst itself, if its planes lie so, too.
     Fetches the next pixels of src."""
     cdef const Problem *g = w.g
-    cdef int64_t n = b.first // g.src_c, start = b.first % g.src_c, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), distance = panel_distance(w, p), ldc = LDP, t, i, end
+    cdef int64_t n = b.first // g.src_c, start = b.first % g.src_c, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), distance = panel_distance(w, p), ldc = w.ldp, t, i, end
     cdef const real *src = <const real *> p.src + n * g.src_n + start + k * KC * g.src_c
     cdef real *c = b.c
     cdef Stream read, none = stream(c, 0, 0, 1)
@@ -129,7 +129,7 @@ cdef void store_panel(const Gather *w, const Patches *p, const Block *b, int64_t
     cdef char *dst
     while done < count:
         dst, take = w.dst + (n * g.dst_n + i + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage), smaller(count - done, plane - i)
-        narrow_rows(b.c + done, LDP, b.channels, take, dst, g.dst_c * item_size(w.storage))
+        narrow_rows(b.c + done, w.ldp, b.channels, take, dst, g.dst_c * item_size(w.storage))
         n, i, done = n + 1, 0, done + take
 
 
@@ -140,15 +140,15 @@ cdef void gather_in_turns(const Gather *w, const Patches *p, int64_t pair, const
     other.c += result_size(w) // 2
     sum_channels(w, p, pair, b)
     if w.g.col_lanes == 1:
-        clear(other.c, LDP)
+        clear(other.c, w.ldp)
         store_in_turns(w, p, b, at, other.c, 0)
         return
     next = pair_patches(w, pair + 1, b.group)
     sum_channels(w, &next, pair + 1, &other)
     if p.col.out_start == 0:
-        store_in_turns(w, p, b, at, other.c, LDP)
+        store_in_turns(w, p, b, at, other.c, w.ldp)
     else:
-        store_in_turns(w, &next, &other, at, b.c, LDP)
+        store_in_turns(w, &next, &other, at, b.c, w.ldp)
 
 
 cdef void store_in_turns(const Gather *w, const Patches *p, const Block *b, Pixel *at, const real *odd, int64_t odd_ld) noexcept nogil:
@@ -160,7 +160,7 @@ cdef void store_in_turns(const Gather *w, const Patches *p, const Block *b, Pixe
         take = smaller(p.col.count - at.v, b.count - done)
         dst = dst_pixel(w, p, b, at)
         for r in range(b.channels):
-            narrow_in_turns(w.storage, b.c + r * LDP + done, odd + r * odd_ld + done, take, dst + r * w.g.dst_c * item_size(w.storage))
+            narrow_in_turns(w.storage, b.c + r * w.ldp + done, odd + r * odd_ld + done, take, dst + r * w.g.dst_c * item_size(w.storage))
         advance(p, at, take)
         done += take
 
@@ -177,7 +177,7 @@ cdef int64_t widest_lane(const Gather *w) noexcept nogil:
 cdef void gather_beside(const Gather *w, int64_t pair, int64_t index, int64_t parts, int64_t units, Block *b) noexcept nogil:
     """One of some spans, as even parts of each lane of columns, the widest of which has so many units: a step's pixels of one lane after those of another, since they
     share cache lines, which two threads would take from each other: 3x3 taps with stride 3 take 0.85 of the time (float32, 2 threads of a Granite Rapids)."""
-    cdef int64_t steps = divide_up(divide_up(units, parts), PIXELS // w.unit), lane, i, count
+    cdef int64_t steps = divide_up(divide_up(units, parts), w.step // w.unit), lane, i, count
     cdef Patches p
     for i in range(index * steps, (index + 1) * steps):
         for lane in range(w.g.col_lanes):

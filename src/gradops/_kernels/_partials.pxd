@@ -9,7 +9,8 @@ from _storage cimport real, REAL_STORAGE, all_finite, item_size, narrow, narrow_
 cdef enum:
     LEAST_ADDED = 256                                   # elements that a thread adds at a time, at least, and
     MOST_ADDED = 4096                                   # at most; all threads add, since what others have just written takes long to arrive
-    PARTIALS = 1 << 20                                  # bytes of the partial sums for each thread, at most, where two of them are not larger
+    PARTIALS = 1 << 20                                  # bytes of the partial sums for each thread, at most, where two of them are not larger,
+    ROOM = 1 << 21                                      # and with its scratch
 
 
 cdef struct Wave:                                       # spans that are summed side by side, before all of them are added to the total
@@ -24,19 +25,25 @@ cdef struct Total:
     int64_t size                                        # elements
     int64_t added                                       # of them, how many a thread adds at a time
     int64_t spans                                       # chosen by the problem alone, never by the number of threads
+    int64_t room                                        # bytes of the partial sums for each thread
     Wave wave                                           # the spans at hand
     real *partials                                      # of each span of the wave, as `out` lies, where there are several spans
 
 
 cdef inline void aim_total(Total *t, int storage, void *out, bint *finite) noexcept nogil:
     """Says where a total goes. The kernel chooses the size and the spans."""
-    t.storage, t.out, t.finite = storage, <char *> out, finite
+    t.storage, t.out, t.finite, t.room = storage, <char *> out, finite, PARTIALS
+
+
+cdef inline void leave_room(Total *t, int64_t scratch) noexcept nogil:
+    """For the scratch of a thread, so many bytes."""
+    t.room = larger(smaller(ROOM - scratch, PARTIALS), 0)
 
 
 cdef inline Wave first_wave(const Total *t, int threads) noexcept nogil:
     """The spans that come first: as many as there may be memory for, about the same number in all waves, as many for each thread if possible."""
     cdef Wave w
-    cdef int64_t most = larger(<int64_t> threads * PARTIALS // (t.size * <int64_t> sizeof(real)), 2)
+    cdef int64_t most = larger(<int64_t> threads * t.room // (t.size * <int64_t> sizeof(real)), 2)
     w.first, w.count, w.slots = 0, t.spans, t.spans
     if t.spans > most:
         w.count = divide_up(t.spans, divide_up(t.spans, most - 1))

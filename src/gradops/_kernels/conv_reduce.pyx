@@ -15,10 +15,10 @@ from _blocks cimport FIRST_FREE
 from _bundle cimport bundle_groups, bundled_groups, problem_size
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, rows_stream, stream, gemm_block, gemm_tile
-from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
+from _partials cimport Total, aim_total, first_wave, leave_room, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
-from _scratch cimport allocate_bytes, release
+from _scratch cimport allocate_bytes, padded, release
 from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, clear, end_tiles, item_size, widen_block, pair_lines, pair_rows
 
 cdef enum:
@@ -95,11 +95,14 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.turned = whole(g) and is_turned(w)
     w.wide = w.turned and is_wide(w)
     w.packed = is_packed(w)
-    w.ldc = PACKED_LD if w.packed else distance_of_sums(w)
-    w.slot_blocks, w.channel_blocks = divide_up(w.slots, most_slots(w)), divide_up(g.dst_channels, most_channels(w))
+    w.ldc = distance_of_sums(w)
     w.dw.size = w.slots * g.groups * g.dst_channels
+    w.slot_blocks, w.channel_blocks = divide_up(w.slots, most_slots(w)), divide_up(g.dst_channels, most_channels(w))
+    if w.packed:
+        w.ldc = block_columns(w) + PAD
+        leave_room(&w.dw, packed_scratch(w) * sizeof(real))
     w.dw.spans = larger(smaller(MIN_BLOCKS // blocks(w), most_spans(w)), 1)
-    if w.dw.size * <int64_t> sizeof(real) > LARGE:
+    if w.dw.size * <int64_t> sizeof(real) >= LARGE:
         w.dw.spans = 1
     spans = first_wave(&w.dw, threads).count            # side by side
     while threads > 1 and spans * blocks(w) < (1 if w.packed else BLOCKS) * threads:
@@ -160,14 +163,14 @@ cdef int64_t most_slots(const Reduce *w) noexcept nogil:
     """Of a block. Groups of 32 channels, 3x3 taps with stride 2, take 0.65 to 0.85 of the time, of 20, 5x5 taps, 0.85 to 0.95, layers without groups 0.95 to
     1.0 (float32 and float64, Zen 4)."""
     if w.packed:
-        return PACKED_COLUMNS if w.turned else packed_rows()
+        return PACKED_COLUMNS if w.turned else packed_rows(w)
     return smaller(DEPTH * LD // w.ldc, BAND_SLOTS) if w.ldc < LD else SLOTS
 
 
 cdef int64_t most_channels(const Reduce *w) noexcept nogil:
     """Of a block."""
     if w.packed:
-        return packed_rows() if w.turned else PACKED_COLUMNS
+        return packed_rows(w) if w.turned else PACKED_COLUMNS
     return 2 * CHANNELS if w.wide else CHANNELS
 
 
@@ -402,7 +405,7 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     b.span = w.dw.wave.first + index // w.channel_blocks // w.g.groups
     b.patch, b.dy, b.c, b.turn = scratch, scratch + DEPTH * LD, scratch + (1 if w.wide else 2) * DEPTH * LD, scratch + 3 * DEPTH * LD
     if w.packed:
-        place_packed(&b)
+        place_packed(w, &b)
     if not whole(w.g):
         clear(b.c, SLOTS * LD)
     begin_tiles(TILE, TILE)
@@ -424,7 +427,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     plan(w, threads)
     if w.strips.used:
         return sum_spans(&w.dw, reduce_strips, w, strip_blocks(w), <int> smaller(threads, w.dw.spans * strip_blocks(w)), FIRST_FREE, strip_scratch(w))
-    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, packed_scratch() if w.packed else SCRATCH)
+    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, padded(packed_scratch(w)) if w.packed else SCRATCH)
 
 
 cdef int drive_bundles(Reduce *w, int threads) noexcept nogil:

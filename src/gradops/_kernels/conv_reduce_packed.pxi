@@ -9,7 +9,7 @@ cdef enum:
     LEAST_PACKED = 24                                   # multiply-adds for each number of a pixel, at least; of rows that could be read as they lie, for each byte;
     LEAST_PATCHES = 64                                  # of patches
     PACKED_COLUMNS = 512                                # of a block, at most
-    PACKED_LD = PACKED_COLUMNS + PAD                    # distance of rows of sums, and of rows that are converted
+    PACKED_LD = PACKED_COLUMNS + PAD                    # distance of rows that are converted
     AT_ONCE = 16                                        # rows that are packed side by side
 
 
@@ -38,9 +38,22 @@ cdef int64_t packed_depth() noexcept nogil:
     return DEPTH * 2 // <int64_t> sizeof(real)
 
 
-cdef int64_t packed_rows() noexcept nogil:
-    """Rows of a block, at most."""
-    return PACKED_COLUMNS * 4 // <int64_t> sizeof(real)
+cdef int64_t packed_rows(const Reduce *w) noexcept nogil:
+    """Rows of a block, at most: fewer where partial sums need memory beside many columns."""
+    cdef int64_t most = PACKED_COLUMNS * 4 // <int64_t> sizeof(real), n = w.slots if w.turned else w.g.dst_channels
+    if w.dw.size * <int64_t> sizeof(real) >= LARGE:
+        return most
+    return smaller(most * PACKED_COLUMNS * 3 // 4 // divide_up(n, divide_up(n, PACKED_COLUMNS)), most)
+
+
+cdef int64_t block_rows(const Reduce *w) noexcept nogil:
+    """Of the largest block."""
+    return divide_up(w.panels, w.channel_blocks) * NR if w.turned else divide_up(w.slots, w.slot_blocks)
+
+
+cdef int64_t block_columns(const Reduce *w) noexcept nogil:
+    """Of the largest block, whole panels."""
+    return divide_up(divide_up(w.slots, w.slot_blocks), NR) * NR if w.turned else divide_up(w.panels, w.channel_blocks) * NR
 
 
 cdef int64_t tile_distance() noexcept nogil:
@@ -48,20 +61,20 @@ cdef int64_t tile_distance() noexcept nogil:
     return packed_depth() * MR + PAD
 
 
-cdef int64_t packed_tiles() noexcept nogil:
+cdef int64_t packed_tiles(const Reduce *w) noexcept nogil:
     """Reals of all tiles of a block."""
-    return divide_up(packed_rows(), MR) * tile_distance()
+    return divide_up(block_rows(w), MR) * tile_distance()
 
 
-cdef int64_t packed_scratch() noexcept nogil:
+cdef int64_t packed_scratch(const Reduce *w) noexcept nogil:
     """Reals of tiles, panels, rows that are converted, and sums."""
-    return packed_tiles() + packed_depth() * PACKED_COLUMNS + (AT_ONCE + packed_rows()) * PACKED_LD
+    return packed_tiles(w) + packed_depth() * block_columns(w) + AT_ONCE * PACKED_LD + block_rows(w) * w.ldc
 
 
-cdef void place_packed(Panel *b) noexcept nogil:
+cdef void place_packed(const Reduce *w, Panel *b) noexcept nogil:
     """Where these lie in the scratch that begins with the tiles."""
-    b.dy = b.patch + packed_tiles()
-    b.turn = b.dy + packed_depth() * PACKED_COLUMNS
+    b.dy = b.patch + packed_tiles(w)
+    b.turn = b.dy + packed_depth() * block_columns(w)
     b.c = b.turn + AT_ONCE * PACKED_LD
 
 

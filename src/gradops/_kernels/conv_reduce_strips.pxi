@@ -120,7 +120,7 @@ cdef void plan_strips(Reduce *w, int threads) noexcept nogil:
     cdef int64_t strips = w.g.images * s.parts, bytes_of_sums, spans
     w.dw.size = w.slots // w.bundled * w.g.groups * w.g.dst_channels
     bytes_of_sums = w.dw.size * <int64_t> sizeof(real)
-    w.dw.spans = larger(smaller(smaller(STRIP_BLOCKS // strip_blocks(w), 1 if bytes_of_sums > LARGE else 2 if bytes_of_sums > FEW_SUMS else MOST_SPANS), strips // 2), 1)
+    w.dw.spans = larger(smaller(smaller(STRIP_BLOCKS // strip_blocks(w), 1 if bytes_of_sums >= LARGE else 2 if bytes_of_sums > FEW_SUMS else MOST_SPANS), strips // 2), 1)
     spans = first_wave(&w.dw, threads).count
     while threads > 1 and spans * strip_blocks(w) < 2 * threads and larger(s.inputs, s.outputs) > NR:
         if s.inputs >= s.outputs:

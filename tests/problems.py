@@ -89,6 +89,7 @@ LARGER = {
         Problem(n=1, h=5, w=6, c=260, k=130, padding="SAME", layout="NCHW"),
         Problem(n=4, h=26, w=31, c=35, k=19, strides=(2, 3), padding="SAME", layout="NCHW"),  # lanes of 10 and 11
         Problem(n=2, h=9, w=21, c=40, k=600, s=2, strides=(1, 2), padding="SAME", layout="NCHW"),
+        Problem(n=2, h=18, w=48, c=20, k=24, r=2, strides=(2, 3), layout="NCHW"),  # each lane reads whole planes
     ],
     "depthwise": [
         Problem(n=2, h=57, w=59, c=35, m=1, padding="SAME"),

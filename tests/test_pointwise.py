@@ -91,6 +91,7 @@ def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_th
     "problem",
     [
         pointwise(n=2, h=161, w=163, c=12, k=100, layout="NCHW"),
+        pointwise(n=2, h=161, w=163, c=2, k=110),  # channels last, but too few of them to be vectors
         pointwise(n=1, h=322, w=326, c=40, k=64, strides=(2, 2), layout="NCHW"),
         Problem(n=1, h=322, w=325, c=40, k=64, r=2, strides=(2, 3), padding="SAME", layout="NCHW"),
     ],

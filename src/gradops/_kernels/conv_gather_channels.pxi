@@ -176,9 +176,11 @@ cdef int64_t widest_lane(const Gather *w) noexcept nogil:
 
 cdef void gather_beside(const Gather *w, int64_t pair, int64_t index, int64_t parts, int64_t units, Block *b) noexcept nogil:
     """One of some spans, as even parts of each lane of columns, the widest of which has so many units: a step's pixels of one lane after those of another, since they
-    share cache lines, which two threads would take from each other: 3x3 taps with stride 3 take 0.85 of the time (float32, 2 threads of a Granite Rapids)."""
+    share cache lines, which two threads would take from each other: 3x3 taps with stride 3 take 0.85 of the time (float32, 2 threads of a Granite Rapids). Pixels
+    are those of several planes, even if each lane reads whole ones."""
     cdef int64_t steps = divide_up(divide_up(units, parts), w.step // w.unit), lane, i, count
     cdef Patches p
+    b.in_plane = False
     for i in range(index * steps, (index + 1) * steps):
         for lane in range(w.g.col_lanes):
             p = pair_patches(w, pair + lane, 0)

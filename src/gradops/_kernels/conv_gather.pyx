@@ -136,7 +136,7 @@ cdef const char *group_src(const Gather *w, int64_t group) noexcept nogil:
 
 cdef Patches block_patches(const Gather *w, int64_t pair, int64_t group) noexcept nogil:
     """What a block's pixels are counted by."""
-    return lane_patches(w, &w.row, &w.col, group) if w.shared else pair_patches(w, pair + w.beside * widest_lane(w), group)
+    return lane_patches(w, &w.row, &w.col, group) if w.shared else pair_patches(w, pair + (widest_lane(w) if w.beside else 0), group)
 
 
 cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
@@ -387,10 +387,10 @@ cdef void store_rows(const Gather *w, const Patches *p, const Block *b, Pixel *a
 
 
 cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
-    """One block: as many pixels as are packed at a time, of one group after the other."""
+    """One block: a span of pixels of some groups, some channels, and one lane pair or several."""
     cdef const Gather *w = <const Gather *> work
     cdef real *scratch = <real *> slab
-    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), bundles = divide_up(w.g.groups, w.groups), bundle, first, steps, each, i
+    cdef int64_t pair = 0, parts = divide_up(w.g.dst_channels, w.channels), bundles = divide_up(w.g.groups, w.groups), bundle, each
     cdef Slide[MOST_SLIDING] last
     cdef Patches p
     cdef Block b
@@ -412,19 +412,25 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
         each = strip_spans(w, &p)
         b.strip, index = strip_of(p.col, w.strips, index // each), index % each
         p.col = &b.strip
-    b.in_plane = place_span(w, &p, index, &first, &b.end)
-    steps = divide_up(divide_up(b.end - first, w.unit), step_pixels(w, &p) // w.unit)
     b.slides = last
     memset(last, 0, sizeof(last))
     begin_tiles(<int> w.tile_rows, <int> w.tile_steps)
     if w.beside:
         gather_beside(w, pair, index, spans(w, &p), divide_up(pixels(&p), w.unit), &b)
-        steps = 0
+    else:
+        gather_span(w, &p, pair, index, &b)
+    end_tiles()
+
+
+cdef void gather_span(const Gather *w, Patches *p, int64_t pair, int64_t index, Block *b) noexcept nogil:
+    """A span of a lane pair's pixels, as many as are packed at a time after the other."""
+    cdef int64_t first, steps, i
+    b.in_plane = place_span(w, p, index, &first, &b.end)
+    steps = divide_up(divide_up(b.end - first, w.unit), step_pixels(w, p) // w.unit)
     for i in range(steps):
         b.first = first + cut(w, b.end - first, i, steps)
         b.count = first + cut(w, b.end - first, i + 1, steps) - b.first
-        gather_groups(w, &p, pair, &b)
-    end_tiles()
+        gather_groups(w, p, pair, b)
 
 
 cdef void gather_groups(const Gather *w, Patches *p, int64_t pair, Block *b) noexcept nogil:

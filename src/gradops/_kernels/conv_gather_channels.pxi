@@ -54,8 +54,8 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
         t, j = step % tiles, step // tiles
         if far:
             t, j = step // panels, step % panels
-        i, end = tile_begin(b.channels, t, tiles, 1), tile_begin(b.channels, t + 1, tiles, 1)
-        if w.in_turns or w.beside:                      # each lane fetches its share
+        i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
+        if last and (w.in_turns or w.beside):           # each lane fetches its share
             at = pixel(p, b.first + j * NR)
             dst = dst_pixel(w, p, b, &at) + (p.col.out_start - j) * NR * size
         for r in range(i, end if last else i):

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 from _gemm cimport KC, LD
 from _patches cimport Patches, slots
-from _problem cimport Problem, divide_up, larger, smaller
+from _problem cimport Problem, divide_up, larger, part, smaller
 from _storage cimport real, MR, NR, PAIR, REAL_STORAGE, TILE, VL, all_finite, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, pairs_finite, place_halves
 
 cdef enum:
@@ -72,8 +72,8 @@ cdef Part filter_part(const Gather *w, int64_t index) noexcept nogil:
     channels, index = smaller(w.channels, w.g.dst_channels - first), index % block_panels(w)
     tiles = divide_up(channels, MR)
     index = smaller(index, tiles)
-    some.channel = first + tile_begin(channels, index, tiles, 1)
-    some.channels = first + tile_begin(channels, smaller(index + 1, tiles), tiles, 1) - some.channel
+    some.channel = first + part(channels, index, tiles)
+    some.channels = first + part(channels, smaller(index + 1, tiles), tiles) - some.channel
     return some
 
 
@@ -144,15 +144,15 @@ cdef void finish_rows(const Gather *w, const Part *some, int64_t depth, real *ds
 cdef void pack_tap_panel(const Gather *w, const Patches *p, const char *tap, int64_t channels, int64_t slot, real *dst) noexcept nogil:
     """dst[pass][slot][width], or pairs of slots there, zero beyond the channels."""
     cdef const Problem *g = w.g
-    cdef int64_t width = panel_width(w), depth = panel_depth(w, p), size = item_size(w.storage), c = 0, take
+    cdef int64_t width = panel_width(w), depth = panel_depth(w, p), size = item_size(w.storage), c = 0, pair = PAIR if has_filter_pairs(w) else 1, take
     cdef real *rows
     cdef const char *src
     while c < g.src_channels:
         take = smaller(g.src_channels - c, depth - slot % depth)
-        rows, src = dst + slot // depth * pass_distance(w, p) + slot % depth // (PAIR if has_filter_pairs(w) else 1) * width, tap + c * g.filter_src * size
+        rows, src = dst + slot // depth * pass_distance(w, p) + slot % depth // pair * width, tap + c * g.filter_src * size
         if channels < width:
-            clear(rows, take // (PAIR if has_filter_pairs(w) else 1) * width)
-        if not has_filter_pairs(w):
+            clear(rows, take // pair * width)
+        if pair == 1:
             widen_block(w.storage, src, g.filter_src, g.filter_dst, take, channels, rows, width)
         elif g.filter_dst == 1:
             pair_lines(src, g.filter_src * size, take, channels, rows, width)

@@ -253,9 +253,19 @@ Of 128 images, which no cache holds, 7 pixels: 2.5, 2.5 and 1.4 (float32). 5x5 t
 bfloat16 was measured while its planes were widened in memory.
 """
 
-LEAST_TILE_ROWS = 8
-"""Rows for each step of a dilation from which on `planes` is taken. Times of `depthwise` over its own, gradients of input and filter, 3x3 taps, 2
-threads of a Zen 4: 65x65 dilated by 2 1.46 and 1.53, by 6 1.41 and 1.18, by 12 1.01 and 0.82; 33x33 dilated by 4 1.07 and 1.03.
+LEAST_TILE_ROWS = 2.5
+"""Rows for each step of a dilation from which on `planes` is taken. Times of `depthwise` over its own, gradients of input and filter, 3x3 taps, 256 channels
+of 8 images, 2 threads of a Granite Rapids, and where no cache holds them, 2048 channels of 2 images:
+
+=====================  ==========  ==========  ==========  ==========  ==========
+                       dilation 2  6           12          24          36
+=====================  ==========  ==========  ==========  ==========  ==========
+65x65                  3.6  2.3    3.3  2.0    1.9  1.7    1.5  1.4    1.0  1.2
+33x33                  2.6  1.9    1.9  1.5    1.1  1.1    0.7  0.9
+65x65, in no cache                             6.7  2.2    2.6  1.8    1.6  1.3
+=====================  ==========  ==========  ==========  ==========  ==========
+
+A Zen 4: 65x65 dilated by 2 1.46 and 1.53, by 6 1.41 and 1.18, by 12 1.01 and 0.82; 33x33 dilated by 4 1.07 and 1.03.
 """
 
 WIDEST_VECTOR = 16

@@ -21,7 +21,8 @@ cdef enum:
     PIXELS = 8                                          # of a register tile, at most
     MANY_VECTORS = 7                                    # of channels, so many that one which is computed twice takes little
     ROWS = 8                                            # of a strip: at most, if it is staged or written beyond the caches, else at least
-    WAY = 4096                                          # bytes of a cache's way: what lies at multiples of it falls on one set
+    PAGE = 4096                                         # bytes
+    WAY = 4096                                          # of a cache's way: what lies at multiples of it falls on one set
     CROWDED = WAY // 2                                  # pixels at multiples of this distance, in bytes, fall on two sets
     CROWDED_TILES = CROWDED // 2                        # and crowd the sets of larger tiles
     TALL_TAPS = 3                                       # taps in a row, and rows of them, of tiles that read each row once
@@ -225,6 +226,11 @@ cdef inline bint is_swept(const Problem *g, int storage) noexcept nogil:
     return taps <= FEW_TAPS and pixel % CROWDED_RUN == 0
 
 
+cdef inline int64_t pages_apart(const Problem *g, int64_t size) noexcept nogil:
+    """How many pages the pixels lie apart that a tile reads."""
+    return col_lanes(g).src_unit * g.src_x * size // PAGE if g.col_lanes else 0
+
+
 cdef inline bint is_staged(int storage, int held) noexcept nogil:
     """Whether numbers have to be widened before they are vectors."""
     return storage != REAL_STORAGE and held == REAL_STORAGE
@@ -257,7 +263,7 @@ cdef inline int64_t tile_columns(const Lane *col, int64_t pixels) noexcept nogil
     return (pixels - 1) * col.z_step + col.taps
 
 
-cdef inline Walk walk_down(const Problem *g, int storage, int held, bint strips, const Lane *row, int64_t t, int64_t rows, const char *zeros) noexcept nogil:
+cdef inline Walk walk_down(const Problem *g, int storage, int held, bint fetch, bint strips, const Lane *row, int64_t t, int64_t rows, const char *zeros) noexcept nogil:
     """Rows t.. of a lane. The filter is [tap row][tap column][lane]."""
     cdef int64_t size = item_size(storage)
     cdef Walk s
@@ -266,7 +272,7 @@ cdef inline Walk walk_down(const Problem *g, int storage, int held, bint strips,
     s.src_y, s.dst_y = g.src_y * size, row.out_step * g.dst_y * size
     s.storage, s.lanes, s.strips = storage, registers(held) * VL, strips
     s.filter_row = row.filter_step * g.filter_cols * s.lanes
-    s.fetch, s.staged, s.zeros = is_far(g, size), is_staged(storage, held), zeros
+    s.fetch, s.staged, s.zeros = fetch, is_staged(storage, held), zeros
     s.lines = 0
     s.vectors, s.vector, s.panel = 1, s.lanes * size, g.filter_rows * g.filter_cols * s.lanes
     return s

@@ -13,15 +13,20 @@ tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lines_in_order, longest_lane, next_column, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
-    PAGE = 4096                                         # bytes; CPUs compare stores and loads by where in one they are
     LEAST_VECTORS = 4                                   # of channels that are split for that
+
+
+cdef extern from "kernels.h" nogil:
+    bint is_intel()
+
+cdef bint INTEL = is_intel()
 
 
 # Computes a vector of a tile from numbers as they are held.
@@ -38,7 +43,8 @@ cdef struct Gather:
     int64_t count                                       # pixels of the longest row lane
     int64_t parts, blocks                               # of an image's rows, of the vectors
     int held                                            # what vectors are computed from
-    int way                                             # of tiles
+    int way                                             # of tiles,
+    bint fetch                                          # and whether they fetch what comes next
     int64_t lanes                                       # channels of a vector
     walk_t walk
     real *filter_panels                                 # [vector][tap][lane], lanes as they are in registers
@@ -54,6 +60,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     if w.way == DOWN and not comes_first(g) and is_across(g, w.storage, w.held):
         w.way = ACROSS
+    w.fetch = is_far(g, item_size(w.storage)) and not comes_first(g) and not is_foreseen(g, w.storage)
     if comes_first(g):
         w.parts, w.blocks = 1, w.vectors
         return
@@ -69,7 +76,7 @@ cdef int way_of(const Gather *w) noexcept nogil:
     cdef int64_t size = item_size(w.storage)
     if is_tall(g, w.storage) and has_tall_rows(g) and not is_far(g, size) and lie_apart(g, w.src, w.dst, size):
         return TALL
-    if is_along(g, w.storage) and writes_along(g, w.storage):
+    if is_along(g, w.storage) and writes_along(g, w.storage) and not is_foreseen(g, w.storage):
         return ALONG
     return SWEEP if is_swept(g, w.storage) else DOWN
 
@@ -77,6 +84,12 @@ cdef int way_of(const Gather *w) noexcept nogil:
 cdef bint writes_along(const Problem *g, int storage) noexcept nogil:
     """Whether tiles along a row also write faster: not those of few channels in long rows, which take 1.2 times as long then, others 0.7 to 1.0 (Zen 4)."""
     return g.groups * item_size(storage) >= PIXELS * LINE or along_rows(g, storage) == ALONG_ROWS
+
+
+cdef bint is_foreseen(const Problem *g, int storage) noexcept nogil:
+    """Whether the CPU fetches what comes next itself: Intel's do where pixels that are read lie a page apart or more, as those of many channels or with large
+    dilations. What a program fetches, also along rows, takes 1.0 to 2.5 times as long then, and where they lie half a page apart 0.4 to 1.0 (Granite Rapids)."""
+    return INTEL and pages_apart(g, item_size(storage)) >= 1
 
 
 cdef bint has_tall_rows(const Problem *g) noexcept nogil:
@@ -90,7 +103,7 @@ cdef bint has_tall_rows(const Problem *g) noexcept nogil:
 
 cdef bint lie_apart(const Problem *g, const char *src, const char *dst, int64_t size) noexcept nogil:
     """Whether a pixel's results lie elsewhere in a page than pixels that are read soon, which would wait for them: crowded ones all lie at the same few places.
-    Tiles of one row, which the sums do not differ from, wait less: of 7x7x1024, 147 us there and 123 apart, tall ones 219 and 111 (Zen 4)."""
+    CPUs compare stores and loads by where in a page they are. Tiles of one row, which the sums do not differ from, wait less: of 7x7x1024, 147 us there and 123 apart, tall ones 219 and 111 (Zen 4)."""
     cdef int64_t places = PAGE, gap
     while col_lanes(g).src_unit * g.src_x * size % places:
         places //= 2
@@ -338,7 +351,7 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
     """Vectors first.. of a strip of a row lane, all lanes of columns."""
     cdef const Problem *g = w.g
     cdef real[2 * VL] zeros
-    cdef Walk s = walk_down(g, w.storage, w.held, w.way != SWEEP, row, t, rows, <const char *> zeros)
+    cdef Walk s = walk_down(g, w.storage, w.held, w.fetch, w.way != SWEEP, row, t, rows, <const char *> zeros)
     cdef const Lane *col
     cdef int64_t pixels, i = 0, j
     cdef bint left = True

@@ -134,59 +134,79 @@ cdef inline void store_tile(int m, int nv, const Operands *p, vec[2] *acc, real 
                 store(c + i * ldc + j * VL, acc[i][j])
 
 
+cdef struct Steps:                                      # what a tile's next step reads, and what it fetches
+    const real *a
+    const real *half                                    # from row `upper` on
+    const real *b
+    const char *one
+    const char *two
+    int64_t row, step, ldb, next_one, next_two          # distances: of rows of a, and from step to step
+
+
+cdef inline void add_step(int m, int nv, bint by_column, Fetch fetch, Steps *s, vec[2] *acc) noexcept nogil:
+    """acc[i, j] += a[i] b[j] of one step."""
+    cdef vec[2] operand
+    cdef int upper = (MR + 1) // 2, i, j                # rows that are read from one address: their distances stay in registers
+    if fetch & ROWS:
+        prefetch_now(s.a + SOON * s.step)
+        prefetch_now(s.a + SOON * s.step + m - 1)
+    if fetch & (READS | READ_WRITE):
+        prefetch_soon(s.one)
+        s.one += s.next_one
+        if fetch & READS:
+            prefetch_soon(s.two)
+        else:
+            prefetch_to_write(s.two)
+        s.two += s.next_two
+    for j in range(nv):
+        operand[j] = load(s.b + j * VL)
+    for i in range(m):
+        for j in range(nv):
+            acc[i][j] = multiply_add(s.a[i * s.row] if by_column or i < upper else s.half[(i - upper) * s.row], operand[j], acc[i][j])
+    s.a += s.step
+    s.half += s.step
+    s.b += s.ldb
+
+
 cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """c[i, j] (+)= sum_k a[i, k] b[k ldb + j] for i < m, j < nv VL, in m x nv registers; a is [m][lda] or, by column, [depth][lda].
 
-    Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them.
+    Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them. Two steps a round of
+    the two largest tiles take 0.94 to 1.0 of the time (float32 and float64, AVX-512 and AVX2), of all others no less (Granite Rapids).
 
     *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, ROWS are fetched by column only, TAPS of packed panels,
     whose ldb is NR; p.taps is NULL unless has_taps, and depths are positive.
     """
     cdef vec acc[14][2]
-    cdef vec operand[2]
-    cdef const real *begin = a
+    cdef Steps s
     cdef const real *end
-    cdef const real *half
     cdef const Taps *taps = p.taps
-    cdef int64_t tap = 1, depth = p.depth, row = 1 if by_column else p.lda, step = p.lda if by_column else 1, ldb = NR if fetch & TAPS else p.ldb, next_one = p.one, next_two = p.two
-    cdef int upper = (MR + 1) // 2, i, j                # rows that are read from one address: their distances stay in registers
+    cdef int64_t tap = 1, depth = p.depth, first = 0, upper
+    cdef int i, j
+    s.row, s.step, s.ldb, s.next_one, s.next_two = 1 if by_column else p.lda, p.lda if by_column else 1, NR if fetch & TAPS else p.ldb, p.one, p.two
+    s.b, s.one, s.two, upper = b, one, two, (MR + 1) // 2 * s.row
     if has_taps and taps != NULL:
-        a, depth = a + taps.at[0], taps.depth[0]
-    end, half = b + depth * ldb, unknown(a + upper * row)
+        first, depth = taps.at[0], taps.depth[0]
+    s.a, end = a + first, b + depth * s.ldb
+    s.half = unknown(s.a + upper)
     for i in range(m):
         for j in range(nv):
             acc[i][j] = zero()
     if fetch & TAPS:
-        one = fetch_some(one, next_one, p.two)
+        s.one = fetch_some(s.one, s.next_one, p.two)
     while True:
-        if fetch & ROWS:
-            prefetch_now(a + SOON * step)
-            prefetch_now(a + SOON * step + m - 1)
-        if fetch & (READS | READ_WRITE):
-            prefetch_soon(one)
-            one += next_one
-            if fetch & READS:
-                prefetch_soon(two)
-            else:
-                prefetch_to_write(two)
-            two += next_two
-        for j in range(nv):
-            operand[j] = load(b + j * VL)
-        for i in range(m):
-            for j in range(nv):
-                acc[i][j] = multiply_add(a[i * row] if by_column or i < upper else half[(i - upper) * row], operand[j], acc[i][j])
-        a += step
-        half += step
-        b += ldb
-        if b == end:
+        add_step(m, nv, by_column, fetch, &s, acc)
+        if m + 1 >= MR and s.b != end:
+            add_step(m, nv, by_column, fetch, &s, acc)
+        if s.b == end:
             if not has_taps or taps == NULL or tap == taps.count:
                 break
-            a = begin + taps.at[tap]
-            half = unknown(a + upper * row)
-            end += taps.depth[tap] * ldb
+            s.a = a + taps.at[tap]
+            s.half = unknown(s.a + upper)
+            end += taps.depth[tap] * s.ldb
             tap += 1
             if fetch & TAPS:
-                one = fetch_some(one, next_one, p.two)
+                s.one = fetch_some(s.one, s.next_one, p.two)
     store_tile(m, nv, p, acc, c)
 
 

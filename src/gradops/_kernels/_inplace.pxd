@@ -12,7 +12,7 @@ and read each row once.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, is_far, larger, smaller
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, larger, smaller
 from _scratch cimport padded
 from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_now, prefetch_soon, unknown, widen
 
@@ -93,7 +93,7 @@ cdef inline int64_t turned_size(const Problem *g) noexcept nogil:
     return padded(g.src_rows * g.src_cols * VL) + padded(g.dst_rows * g.dst_cols * VL) if comes_first(g) else 0
 
 
-cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int way, bint strips) noexcept nogil:
+cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int way, bint far, bint strips) noexcept nogil:
     """Rows of a lane that a tile walks down: one across channels, all for tall tiles of images in a cache. Else few enough for what is fetched for the next
     tile to stay in the second cache until then. Of large images, which are best written in their order, few enough for what is fetched for the next strip
     to stay there."""
@@ -104,9 +104,9 @@ cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int w
         return 1
     if way == ALONG:
         return along_rows(g, storage)
-    if way == TALL and not is_far(g, size):
+    if way == TALL and not far:
         return g.dst_rows
-    if strips and is_far(g, size):
+    if strips and far:
         return larger(smaller(ahead * row.count // image_size(g, size), ROWS), 1)
     if is_staged(storage, held):
         return ROWS
@@ -118,10 +118,10 @@ cdef inline int held_storage(const Problem *g, int storage) noexcept nogil:
     return storage if storage == REAL_STORAGE or (WIDE > 1 and g.groups >= WIDE * VL and not comes_first(g)) else REAL_STORAGE
 
 
-cdef inline bint has_pairs(const Problem *g, int storage) noexcept nogil:
+cdef inline bint has_pairs(const Problem *g, int storage, bint far) noexcept nogil:
     """Whether vectors may be two registers: of rows of three taps, which leave enough of them, in images of which nothing has to be fetched."""
     cdef int64_t i
-    if storage != REAL_STORAGE or MR <= 6 or g.col_lanes == 0 or comes_first(g) or is_far(g, item_size(storage)):
+    if storage != REAL_STORAGE or MR <= 6 or g.col_lanes == 0 or comes_first(g) or far:
         return False
     for i in range(g.col_lanes):
         if col_lanes(g)[i].taps != 3:
@@ -166,7 +166,7 @@ cdef inline int64_t first_channel(const Problem *g, int64_t v, int64_t lanes) no
     return smaller(v * lanes, g.groups - lanes)
 
 
-cdef inline bint is_across(const Problem *g, int storage, int held) noexcept nogil:
+cdef inline bint is_across(const Problem *g, int storage, int held, bint far) noexcept nogil:
     """Whether tiles go across the channels of a row, as results with a stride lie, rather than down some rows, which then find in the first cache what they
     share: where pixels would crowd few sets of it, where a stride leaves gaps in dst, and in src, if that is far and its rows crowd, too."""
     cdef int64_t size = item_size(storage)
@@ -176,10 +176,10 @@ cdef inline bint is_across(const Problem *g, int storage, int held) noexcept nog
         return True
     if storage != REAL_STORAGE or g.filter_rows * g.filter_cols > FEW_TAPS or g.groups * size < FEW_CHANNELS or col_lanes(g).src_unit > 1:
         return False
-    return g.col_lanes > 1 or (col_lanes(g).z_step > 1 and is_far(g, size) and g.src_y * size % WAY == 0)
+    return g.col_lanes > 1 or (col_lanes(g).z_step > 1 and far and g.src_y * size % WAY == 0)
 
 
-cdef inline bint is_tall(const Problem *g, int storage) noexcept nogil:
+cdef inline bint is_tall(const Problem *g, int storage, bint far) noexcept nogil:
     """Whether tiles read each row of x once: of three taps in a row, with the same step of rows and columns, where pixels crowd few sets of a cache; of images
     that no cache holds, only without strides. Time of other tiles over that: 1.1 to 1.6, with strides 1.2 to 1.3, with dilations 1.2 to 1.9, of large images
     1.0 to 1.2, of those with strides 0.65 to 0.9; where pixels do not crowd 0.85 to 1.1 (Zen 4)."""
@@ -190,17 +190,17 @@ cdef inline bint is_tall(const Problem *g, int storage) noexcept nogil:
     for i in range(g.col_lanes):
         if col_lanes(g)[i].taps != TALL_TAPS or col_lanes(g)[i].count < 4:
             return False
-    if row_lanes(g).z_step != step or (step > 1 and is_far(g, size)):
+    if row_lanes(g).z_step != step or (step > 1 and far):
         return False
     return col_lanes(g).src_unit * g.src_x * size % (CROWDED if step > 1 else CROWDED_TILES) == 0
 
 
-cdef inline bint is_along(const Problem *g, int storage) noexcept nogil:
+cdef inline bint is_along(const Problem *g, int storage, bint far) noexcept nogil:
     """Whether all tiles along some rows follow each other, for one vector of channels after the other: of images that no cache holds, whose next rows are one
     piece of memory, which is fetched in its order, without strides and with few taps. Tiles that walk down take 1.1 to 1.9 times as long, of rows of 7 pixels
     0.7 to 1.1 (filters, 1 and 2 threads); with strides 0.7 to 1.2 (Zen 4)."""
     return (storage == REAL_STORAGE and VL * sizeof(real) == LINE and g.row_lanes == 1 and g.col_lanes == 1 and not comes_first(g)
-            and is_far(g, item_size(storage)) and g.filter_rows <= TALL_TAPS and col_lanes(g).taps == TALL_TAPS and col_lanes(g).count >= 2 * PIXELS - 2
+            and far and g.filter_rows <= TALL_TAPS and col_lanes(g).taps == TALL_TAPS and col_lanes(g).count >= 2 * PIXELS - 2
             and row_lanes(g).src_unit == 1 and col_lanes(g).src_unit == 1 and row_lanes(g).z_step == 1 and col_lanes(g).z_step == 1)
 
 

@@ -13,14 +13,17 @@ tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, is_far, larger, smaller, part, useful_threads
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
     LEAST_VECTORS = 4                                   # of channels that are split for that
+    NEAR_IMAGES = 6 << 20                               # bytes of images that Intel's second caches and what lies between them hold, about
+    NEAR_DOUBLES = 16 << 20                             # the same of float64, for filters of many taps,
+    LONG_ROW = 28                                       # and pixels of rows that are long then
 
 
 cdef extern from "kernels.h" nogil:
@@ -43,8 +46,8 @@ cdef struct Gather:
     int64_t count                                       # pixels of the longest row lane
     int64_t parts, blocks                               # of an image's rows, of the vectors
     int held                                            # what vectors are computed from
-    int way                                             # of tiles,
-    bint fetch                                          # and whether they fetch what comes next
+    int way                                             # of tiles
+    bint far, fetch                                     # whether images are found in no cache, and tiles fetch what comes next
     int64_t lanes                                       # channels of a vector
     walk_t walk
     real *filter_panels                                 # [vector][tap][lane], lanes as they are in registers
@@ -54,13 +57,14 @@ cdef struct Gather:
 cdef void plan(Gather *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t enough = BLOCKS_PER_THREAD * threads
+    w.far = leaves_cache(g, item_size(w.storage)) and not comes_first(g)
     w.way = way_of(w)
-    w.held = REAL_PAIR if w.way == DOWN and has_pairs(g, w.storage) else held_storage(g, w.storage)
+    w.held = REAL_PAIR if w.way == DOWN and has_pairs(g, w.storage, w.far) else held_storage(g, w.storage)
     w.lanes, w.walk = registers(w.held) * VL, walker(w.held, w.way)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
-    if w.way == DOWN and not comes_first(g) and is_across(g, w.storage, w.held):
+    if w.way == DOWN and not comes_first(g) and is_across(g, w.storage, w.held, w.far):
         w.way = ACROSS
-    w.fetch = is_far(g, item_size(w.storage)) and not comes_first(g) and not is_foreseen(g, w.storage)
+    w.fetch = w.far and not is_foreseen(g, w.storage)
     if comes_first(g):
         w.parts, w.blocks = 1, w.vectors
         return
@@ -70,13 +74,22 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
         w.blocks = smaller(divide_up(enough, g.images * w.parts), divide_up(w.vectors, LEAST_VECTORS))
 
 
+cdef bint leaves_cache(const Problem *g, int64_t size) noexcept nogil:
+    """Whether images are found in no cache, or in Intel's last ones, which are as far. Images of 6 to 20 MiB take 0.65 to 1.0 of the time then, filters of many taps
+    if rows are long, too, 0.75 to 1.0; other filters, and smaller images, 1.0 to 1.2; float64 of 16 MiB 0.6, of fewer 0.75 to 1.3 (Granite Rapids)."""
+    cdef int64_t bytes = g.images * image_size(g, size), taps = g.filter_rows * g.filter_cols
+    if not INTEL or bytes <= NEAR_IMAGES or taps > MOST_TAPS:
+        return is_far(g, size)
+    return taps <= FEW_TAPS or bytes > (NEAR_DOUBLES if size > 4 else NEAR_IMAGES) and larger(g.src_cols, g.dst_cols) >= LONG_ROW or is_far(g, size)
+
+
 cdef int way_of(const Gather *w) noexcept nogil:
     """Of tiles, unless they go across for what vectors are computed from."""
     cdef const Problem *g = w.g
     cdef int64_t size = item_size(w.storage)
-    if is_tall(g, w.storage) and has_tall_rows(g) and not is_far(g, size) and lie_apart(g, w.src, w.dst, size):
+    if is_tall(g, w.storage, w.far) and has_tall_rows(g) and not w.far and lie_apart(g, w.src, w.dst, size):
         return TALL
-    if is_along(g, w.storage) and writes_along(g, w.storage) and not is_foreseen(g, w.storage):
+    if is_along(g, w.storage, w.far) and writes_along(g, w.storage) and not is_foreseen(g, w.storage):
         return ALONG
     return SWEEP if is_swept(g, w.storage) else DOWN
 
@@ -371,7 +384,7 @@ cdef void gather_rows(const Gather *w, const Lane *row, int64_t n, int64_t t, in
 cdef void gather_part(const Gather *w, int64_t n, int64_t t, int64_t end, int64_t first, int64_t last, real *scratch) noexcept nogil:
     """Some vectors of some rows of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
     cdef const Problem *g = w.g
-    cdef int64_t most = rows_of_strip(g, w.storage, w.held, w.way, True), i, rows
+    cdef int64_t most = rows_of_strip(g, w.storage, w.held, w.way, w.far, True), i, rows
     while t < end:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, end - t), row_lanes(g)[i].count - t)

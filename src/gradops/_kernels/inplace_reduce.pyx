@@ -47,8 +47,9 @@ cdef struct Reduce:
     const char *dy
     Total dw
     int held                                            # what vectors are computed from
-    int way                                             # of tiles,
-    bint fetch, strips                                  # and whether they fetch what comes next, and that is the next strip
+    int way                                             # of tiles
+    bint far                                            # whether images are found in no cache
+    bint fetch, strips                                  # whether tiles fetch what comes next, and that is the next strip
     int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
@@ -65,14 +66,15 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef bint whole
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
-    w.way = TALL if is_tall(g, w.storage) else ALONG if is_along(g, w.storage) else SWEEP if is_swept(g, w.storage) else DOWN
-    w.held = REAL_PAIR if w.way == DOWN and has_pairs(g, w.storage) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
+    w.far = is_far(g, item_size(w.storage)) and not comes_first(g)
+    w.way = TALL if is_tall(g, w.storage, w.far) else ALONG if is_along(g, w.storage, w.far) else SWEEP if is_swept(g, w.storage) else DOWN
+    w.held = REAL_PAIR if w.way == DOWN and has_pairs(g, w.storage, w.far) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
     w.lanes, w.walk = registers(w.held) * VL, walker(w.held, w.way)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
-    if w.way == DOWN and w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held):
+    if w.way == DOWN and w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held, w.far):
         w.way = ACROSS
     w.strips = w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
-    w.fetch = is_far(g, item_size(w.storage)) and not comes_first(g) and not is_foreseen(w)
+    w.fetch = w.far and not is_foreseen(w)
     whole = w.way == SWEEP or w.way == ALONG            # pixels are read, for which channels are not split
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
     few = BLOCKS if whole else smaller(SPANS, divide_up(BLOCKS, runs))
@@ -362,7 +364,7 @@ cdef void reduce_strips(const Reduce *w, int64_t n, int64_t t, int64_t last, int
     cdef int64_t most, i, rows
     if t >= last:                                       # no pixel has a tap
         return
-    most = rows_of_strip(g, w.storage, w.held, w.way, w.strips)
+    most = rows_of_strip(g, w.storage, w.held, w.way, w.far, w.strips)
     while t < last:
         for i in range(g.row_lanes):
             rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)

@@ -360,7 +360,7 @@ cdef inline void fetch_pixels(const Walk *s, const char *first, int64_t step, in
         prefetch_now(at + q * LINE + (0 if q < left else gap if q < left + s.lines else 2 * gap))
 
 
-cdef inline const char *fetch_lines(const char *at, int count) noexcept nogil:
+cdef inline const char *fetch_next_lines(const char *at, int count) noexcept nogil:
     """Fetches lines that follow each other. Returns the next one."""
     cdef int i
     for i in range(count):

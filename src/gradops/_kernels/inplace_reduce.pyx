@@ -13,7 +13,7 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lines_in_order, longest_lane, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lines_in_order, longest_lane, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -134,8 +134,8 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
             at, columns, y = dy + offset * s.dst_x, src + offset * step * s.src_x, s.y
             for _r in range(s.rows):
                 if along:
-                    next_dst = fetch_lines(next_dst, pixels)
-                    next_src = fetch_lines(next_src, pixels)
+                    next_dst = fetch_next_lines(next_dst, pixels)
+                    next_src = fetch_next_lines(next_src, pixels)
                 elif fetch:
                     fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
                     fetch_columns(s, columns, y, _v, pixels * step)

@@ -104,6 +104,24 @@ cdef bint fills_tiles(const Problem *g, int storage) noexcept nogil:
     return 8 * (covered - count) <= count or (count >= 8 and col_lanes(g).src_unit * g.src_x * item_size(storage) % CROWDED_TILES == 0)
 
 
+cdef inline void add_columns(int held, int first, int end, int taps, int pixels, int step, const Walk *tile, const char *const *x, const vec *d, vec *acc) noexcept nogil:
+    """acc[i, j] += sum_q x[i][q step + j] d[q] for rows first <= i < end. Column by column of two rows, more additions can begin at once: 5x5 and 7x7 taps take 0.9
+    to 1.0 of the time, with 16 registers 0.95 to 1.04 (Granite Rapids).
+
+    *Assumes:* all but tile, x, d and acc are compile-time constants of the caller.
+    """
+    cdef vec[2] v
+    cdef int c, h, i, j, k, q, n = registers(held)
+    for c in range((pixels - 1) * step + taps):
+        for i in range(first, end):
+            load_wide(held, column_at(tile, x[i], c, taps, (pixels - 1) * step), v)
+            for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
+                j, q = c % step + k * step, c // step - k
+                if j < taps and 0 <= q < pixels:
+                    for h in range(n):
+                        acc[(i * taps + j) * n + h] += v[h] * d[q * n + h]
+
+
 cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all vectors and rows of the strip and s.skip <= q < pixels; i < rows counts from
     `first`. Rows beyond the filter are read and written back as they are. Of all tiles along the strip, if `along`, which fetch the next one in the order of memory.
@@ -112,15 +130,14 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
     """
     cdef vec[2 * SUMS] acc
     cdef vec[2 * PIXELS] d
-    cdef vec[2] v
-    cdef const char *x
+    cdef const char *x[3]
     cdef const char *at
     cdef const char *columns
     cdef const char *next_src = s.next_src
     cdef const char *next_dst = s.next_dst
     cdef int64_t y, begin, end, offset = 0, _r, _t, _v
     cdef bint fetch
-    cdef int c, h, i, j, k, n = registers(held), q
+    cdef int h, i, j, n = registers(held), q
     cdef Walk tile = s[0]
     for _v in range(s.vectors):
         fetch = held != REAL_PAIR and s.fetch and first == 0 and begins_line(s, dy)
@@ -143,15 +160,13 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
                 for q in range(pixels):
                     load_wide(held, s.zeros if q < pixels - 1 and q < tile.skip else at + q * s.dst_x, d + q * n)
                 for i in range(rows):
-                    if begin <= first + i < end:
-                        x = <const char *> unknown(<const real *> (columns + (y + (first + i) * s.unit) * s.src_y))
-                        for c in range((pixels - 1) * step + taps):
-                            load_wide(held, column_at(&tile, x, c, taps, (pixels - 1) * step), v)
-                            for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
-                                j, q = c % step + k * step, c // step - k
-                                if j < taps and 0 <= q < pixels:
-                                    for h in range(n):
-                                        acc[(i * taps + j) * n + h] += v[h] * d[q * n + h]
+                    x[i] = <const char *> unknown(<const real *> (columns + (y + (first + i) * s.unit) * s.src_y))
+                if MR > 6 and taps > 3 and begin <= first and first + rows <= end:
+                    add_columns(held, 0, rows, taps, pixels, step, &tile, x, d, acc)
+                else:
+                    for i in range(rows):
+                        if begin <= first + i < end:
+                            add_columns(held, i, i + 1, taps, pixels, step, &tile, x, d, acc)
                 at += s.dst_y
                 y += s.step
         for i in range(rows):

@@ -496,6 +496,12 @@ stride  pixels    1 input               3 inputs              16 inputs
 3 to 64 channels, 7x7 taps with stride 2, 224x224 pixels 0.6; 5x5 taps, 1 to 32 0.9.
 """
 
+MANY_STEM_SLOTS, MANY_STEM_OUTPUTS, LEAST_FILLED_PIXELS = 64, 64, 64
+"""Taps and inputs, multiplied, and outputs, from which on rows have to have so many pixels for `stem` then. Time of `conv` over that of `stem`, 5x5 taps with
+stride 2, 3 inputs to 64 and 128 outputs, 2 threads of a Granite Rapids: 28 pixels 0.76 and 0.71, 32 0.87 and 0.88, 40 0.77 and 0.80, 48 0.92 and 0.95, 64 0.98
+and 1.04, 112 1.02 and 1.06; 3x3 taps 0.8 to 1.2, to 32 outputs 0.95 to 1.1; float64 0.8 to 1.0.
+"""
+
 LEAST_FOLDED, LEAST_FOLDED_PLANES, LONGEST_FOLDED, LEAST_FOLDED_PIXELS = 4, (16, 32), 1 << 14, 12
 """Channels that are summed from which on tiles compute few channels sooner than `stem` does, of a block of pixels at once (`conv_gather_fold`), and the same
 of planes, up to 2 channels and of more; as many numbers, at most, of a row that is summed, where they are planes; pixels of a row, at least.
@@ -775,7 +781,9 @@ def _few(rows: Axis, cols: Axis, per_group: int, outputs: int, paired: bool) -> 
     if paired:
         return min(outputs, rows.taps * cols.taps * per_group) < WIDEST_VECTOR
     few = per_group * outputs <= FEW_STEM_FILTERS
-    near = cols.out >= LEAST_STEM_PIXELS and max(rows.stride, cols.stride) <= MOST_STEM_STRIDE
+    many = rows.taps * cols.taps * per_group >= MANY_STEM_SLOTS and outputs >= MANY_STEM_OUTPUTS
+    least = LEAST_FILLED_PIXELS if many else LEAST_STEM_PIXELS
+    near = cols.out >= least and max(rows.stride, cols.stride) <= MOST_STEM_STRIDE
     if rows.taps == cols.taps == 1:
         few = few and per_group <= 4 * FEW_STEM_INPUTS
     else:

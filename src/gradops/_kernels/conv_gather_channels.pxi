@@ -69,30 +69,30 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
             product.one, one = read.step, begin_of(&read, step)
         if far and j == panels - 1 and t < tiles - 1:
             product.two, two = LINE, <const char *> (filter + (t + 1) * distance)
-        c = panel_result(w, p, b, j, &product.ldc)
+        c = panel_in_dst(w, p, b, j)
+        product.ldc = w.g.dst_c if c != NULL else w.ldp
+        c = (c if c != NULL else b.c + j * NR) + i * product.ldc
         (fetching_column_tile if product.one or product.two else column_tile)(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + t * distance,
-                                                                              b.patch + j * NR, c + i * product.ldc, one, two)
+                                                                              b.patch + j * NR, c, one, two)
     for j in range(panels if writes and last else 0):
-        rest.c = panel_result(w, p, b, j, &product.ldc)
-        if product.ldc == w.ldp:
+        if panel_in_dst(w, p, b, j) == NULL:
+            rest.c = b.c + j * NR
             store_panel(w, p, &rest, b.first + j * NR, smaller(NR, b.count - j * NR))
 
 
 cdef bint writes_planes(const Gather *w, const Patches *p) noexcept nogil:
     """Whether register tiles write planes of dst, but where a panel has pixels of two. What is copied there takes 1.0 to 1.1 times as long, float64 up to 1.15
     (Granite Rapids)."""
-    return w.storage == REAL_STORAGE and not w.in_turns and dst_in_planes(p) and w.g.dst_c >= 4 * NR
+    return w.storage == REAL_STORAGE and not w.in_turns and dst_in_planes(p) and p.row.count * p.col.count >= 4 * NR
 
 
-cdef real *panel_result(const Gather *w, const Patches *p, const Block *b, int64_t j, int64_t *ld) noexcept nogil:
-    """Where a panel's sums are written: in dst, or in c, from which they are copied."""
+cdef real *panel_in_dst(const Gather *w, const Patches *p, const Block *b, int64_t j) noexcept nogil:
+    """Where in dst a panel's sums are written, or NULL if they are first written to c."""
     cdef const Problem *g = w.g
-    cdef int64_t first = b.first + j * NR, n = first // g.dst_c, i = first - n * g.dst_c, count = smaller(NR, b.count - j * NR)
-    if writes_planes(w, p) and i + count <= g.dst_c and count % VL == 0:
-        ld[0] = g.dst_c
-        return <real *> w.dst + n * g.dst_n + i + (b.group * g.dst_channels + b.channel) * g.dst_c
-    ld[0] = w.ldp
-    return b.c + j * NR
+    cdef int64_t plane = p.row.count * p.col.count, first = b.first + j * NR, n = first // plane, i = first - n * plane, count = smaller(NR, b.count - j * NR)
+    if not writes_planes(w, p) or i + count > plane or count % VL:
+        return NULL
+    return <real *> w.dst + n * g.dst_n + i + (b.group * g.dst_channels + b.channel) * g.dst_c
 
 
 cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:

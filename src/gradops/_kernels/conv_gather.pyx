@@ -31,7 +31,8 @@ cdef enum:
     NEAR = 1 << 15                                      # bytes of pixels of planes that stay in a first cache from one tile to the next
     LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
     MANY_PLANES = 256                                   # that are packed on Intel's CPUs, at least, if with the channels of dst they are twice as many
-    FAR = 64 << 20                                      # bytes of images, beyond which they are packed there, too
+    FAR = 64 << 20                                      # bytes of images, beyond which they are packed there, too,
+    FAR_PLANES = 24 << 20                               # and of those that have as many channels in all
     MANY_CHANNELS = 8                                   # of dst, which are vectors even if patches have to be packed
     FEW_CHANNELS = 3                                    # below, they fill less of a vector of float32 than turning takes, of few slots
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
@@ -144,13 +145,13 @@ cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
     pixels they take 0.86 to 1.0 of the time, of 7x7 1.0 to 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache, 0.6 to 0.95, but
     with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5). Rows of many channels lie in a page each, which Intel's CPUs look up again for each register tile:
     packed, 256 to 2048 channels take 0.75 to 1.0 of the time, where rows are multiples of 4 KiB apart 0.4, fewer 1.0 to 1.2, unless images are in no cache: plane
-    by plane, CPUs foresee them, 0.55 to 0.95, if they are half as large of 384 channels in all and more 0.85 to 0.95 (float32, Granite Rapids)."""
+    by plane, CPUs foresee them, 0.55 to 0.95, of 24 MiB with 256 channels in all 0.75 to 1.0, with fewer, and smaller images, 0.95 to 1.2 (float32, Granite Rapids)."""
     cdef int64_t size = w.g.src_c, channels = slots(p) + w.g.dst_channels, bytes = w.g.images * image_size(w.g, sizeof(real))
     if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p):
         return False
     if MR <= 6 and size * <int64_t> sizeof(real) % (2 * CROWDED) == 0:
         return False
-    if INTEL and (bytes > FAR or (bytes > FAR // 2 and 2 * channels >= 3 * MANY_PLANES) or (slots(p) >= MANY_PLANES and channels >= 2 * MANY_PLANES)):
+    if INTEL and (bytes > FAR or (bytes > FAR_PLANES and channels >= MANY_PLANES) or (slots(p) >= MANY_PLANES and channels >= 2 * MANY_PLANES)):
         return False
     return size >= LEAST_PLANE and (size % VL == 0 or (w.g.dst_rows == 1 and dst_in_planes(p)))
 

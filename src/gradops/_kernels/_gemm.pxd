@@ -11,6 +11,7 @@ cdef enum:
     KC = 512 + TILE // 2 * 16                           # depth of one pass over packed panels; of tiles 640, so that 64 channels times 3x3 taps are one
     LD = KC + 16                                        # distance of packed rows; not a power of two, so rows spread over the cache sets
     SOON = 12                                           # steps that a tile fetches its own rows ahead
+    UPPER = (MR + 1) // 2                               # rows of a tile that are read from one address: their distances stay in registers
 
 cdef enum Fetch:                                        # what a product fetches while it computes, a cache line of each stream in each step
     NOTHING = 0
@@ -136,7 +137,7 @@ cdef inline void store_tile(int m, int nv, const Operands *p, vec[2] *acc, real 
 
 cdef struct Steps:                                      # what a tile's next step reads, and what it fetches
     const real *a
-    const real *half                                    # from row `upper` on
+    const real *half                                    # from row UPPER on
     const real *b
     const char *one
     const char *two
@@ -146,7 +147,7 @@ cdef struct Steps:                                      # what a tile's next ste
 cdef inline void add_step(int m, int nv, bint by_column, Fetch fetch, Steps *s, vec[2] *acc) noexcept nogil:
     """acc[i, j] += a[i] b[j] of one step."""
     cdef vec[2] operand
-    cdef int upper = (MR + 1) // 2, i, j                # rows that are read from one address: their distances stay in registers
+    cdef int i, j
     if fetch & ROWS:
         prefetch_now(s.a + SOON * s.step)
         prefetch_now(s.a + SOON * s.step + m - 1)
@@ -162,7 +163,7 @@ cdef inline void add_step(int m, int nv, bint by_column, Fetch fetch, Steps *s, 
         operand[j] = load(s.b + j * VL)
     for i in range(m):
         for j in range(nv):
-            acc[i][j] = multiply_add(s.a[i * s.row] if by_column or i < upper else s.half[(i - upper) * s.row], operand[j], acc[i][j])
+            acc[i][j] = multiply_add(s.a[i * s.row] if by_column or i < UPPER else s.half[(i - UPPER) * s.row], operand[j], acc[i][j])
     s.a += s.step
     s.half += s.step
     s.b += s.ldb
@@ -181,14 +182,14 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
     cdef Steps s
     cdef const real *end
     cdef const Taps *taps = p.taps
-    cdef int64_t tap = 1, depth = p.depth, first = 0, upper
+    cdef int64_t tap = 1, depth = p.depth, first = 0
     cdef int i, j
     s.row, s.step, s.ldb, s.next_one, s.next_two = 1 if by_column else p.lda, p.lda if by_column else 1, NR if fetch & TAPS else p.ldb, p.one, p.two
-    s.b, s.one, s.two, upper = b, one, two, (MR + 1) // 2 * s.row
+    s.b, s.one, s.two = b, one, two
     if has_taps and taps != NULL:
         first, depth = taps.at[0], taps.depth[0]
     s.a, end = a + first, b + depth * s.ldb
-    s.half = unknown(s.a + upper)
+    s.half = unknown(s.a + UPPER * s.row)
     for i in range(m):
         for j in range(nv):
             acc[i][j] = zero()
@@ -202,7 +203,7 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
             if not has_taps or taps == NULL or tap == taps.count:
                 break
             s.a = a + taps.at[tap]
-            s.half = unknown(s.a + upper)
+            s.half = unknown(s.a + UPPER * s.row)
             end += taps.depth[tap] * s.ldb
             tap += 1
             if fetch & TAPS:

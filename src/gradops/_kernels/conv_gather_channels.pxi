@@ -69,7 +69,7 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
             product.one, one = read.step, begin_of(&read, step)
         if far and j == panels - 1 and t < tiles - 1:
             product.two, two = LINE, <const char *> (filter + (t + 1) * distance)
-        c = panel_in_dst(w, p, b, j)
+        c = panel_in_dst(w, p, b, j) if writes else NULL
         product.ldc = w.g.dst_c if c != NULL else w.ldp
         c = (c if c != NULL else b.c + j * NR) + i * product.ldc
         (fetching_column_tile if product.one or product.two else column_tile)(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + t * distance,
@@ -87,10 +87,10 @@ cdef bint writes_planes(const Gather *w, const Patches *p) noexcept nogil:
 
 
 cdef real *panel_in_dst(const Gather *w, const Patches *p, const Block *b, int64_t j) noexcept nogil:
-    """Where in dst a panel's sums are written, or NULL if they are first written to c."""
+    """Where in dst a panel's sums are written, or NULL if they are first written to c. *Assumes:* writes_planes."""
     cdef const Problem *g = w.g
     cdef int64_t plane = p.row.count * p.col.count, first = b.first + j * NR, n = first // plane, i = first - n * plane, count = smaller(NR, b.count - j * NR)
-    if not writes_planes(w, p) or i + count > plane or count % VL:
+    if i + count > plane or count % VL:
         return NULL
     return <real *> w.dst + n * g.dst_n + i + (b.group * g.dst_channels + b.channel) * g.dst_c
 

@@ -78,9 +78,11 @@ cdef bint leaves_cache(const Problem *g, int64_t size) noexcept nogil:
     """Whether images are found in no cache, or in Intel's last ones, which are as far. Images of 6 to 20 MiB take 0.65 to 1.0 of the time then, filters of many taps
     if rows are long, too, 0.75 to 1.0; other filters, and smaller images, 1.0 to 1.2; float64 of 16 MiB 0.6, of fewer 0.75 to 1.3 (Granite Rapids)."""
     cdef int64_t bytes = g.images * image_size(g, size), taps = g.filter_rows * g.filter_cols
+    if is_far(g, size):
+        return True
     if not INTEL or bytes <= NEAR_IMAGES or taps > MOST_TAPS:
-        return is_far(g, size)
-    return taps <= FEW_TAPS or bytes > (NEAR_DOUBLES if size > 4 else NEAR_IMAGES) and larger(g.src_cols, g.dst_cols) >= LONG_ROW or is_far(g, size)
+        return False
+    return taps <= FEW_TAPS or (larger(g.src_cols, g.dst_cols) >= LONG_ROW and bytes > (NEAR_DOUBLES if size > 4 else NEAR_IMAGES))
 
 
 cdef int way_of(const Gather *w) noexcept nogil:
@@ -116,7 +118,8 @@ cdef bint has_tall_rows(const Problem *g) noexcept nogil:
 
 cdef bint lie_apart(const Problem *g, const char *src, const char *dst, int64_t size) noexcept nogil:
     """Whether a pixel's results lie elsewhere in a page than pixels that are read soon, which would wait for them: crowded ones all lie at the same few places.
-    CPUs compare stores and loads by where in a page they are. Tiles of one row, which the sums do not differ from, wait less: of 7x7x1024, 147 us there and 123 apart, tall ones 219 and 111 (Zen 4)."""
+    CPUs compare stores and loads by where in a page they are. Tiles of one row, which the sums do not differ from, wait less: of 7x7x1024, 147 us there and 123
+    apart, tall ones 219 and 111 (Zen 4)."""
     cdef int64_t places = PAGE, gap
     while col_lanes(g).src_unit * g.src_x * size % places:
         places //= 2

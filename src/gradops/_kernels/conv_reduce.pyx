@@ -19,7 +19,7 @@ from _partials cimport Total, aim_total, first_wave, leave_room, store_block, su
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _scratch cimport allocate_bytes, padded, release
-from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, clear, end_tiles, item_size, widen_block, pair_lines, pair_rows
+from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, clear, end_tiles, is_intel, item_size, widen_block, pair_lines, pair_rows
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time, at most
@@ -38,9 +38,6 @@ cdef enum:
     LD = DEPTH + PAD                                    # distance of all packed rows
     SCRATCH = (3 * DEPTH + NR) * LD                     # patches, dy and the sums, as many numbers each as DEPTH by DEPTH, and a panel to be turned
 
-
-cdef extern from "kernels.h" nogil:
-    bint is_intel()
 
 cdef bint INTEL = is_intel()
 

@@ -16,7 +16,7 @@ from _entry cimport exported, outcome
 from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, fetch_lines, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
+from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -25,9 +25,6 @@ cdef enum:
     NEAR_DOUBLES = 16 << 20                             # the same of float64, for filters of many taps,
     LONG_ROW = 28                                       # and pixels of rows that are long then
 
-
-cdef extern from "kernels.h" nogil:
-    bint is_intel()
 
 cdef bint INTEL = is_intel()
 
@@ -397,8 +394,8 @@ cdef void gather_part(const Gather *w, int64_t n, int64_t t, int64_t end, int64_
 
 
 cdef void gather_turned(const Gather *w, int64_t n, int64_t v, real *scratch) noexcept nogil:
-    """One vector of channels of one image, whose planes are turned before and after. Fetches what is going to be written: 0.7 to 1.0 of the time with strides, 0.7
-    to 1.1 without, but of 16 bits 1.0 to 1.08 (Granite Rapids)."""
+    """One vector of channels of one image, whose planes are turned before and after. Intel's CPUs fetch what is going to be written: 0.7 to 1.0 of the time with
+    strides, 0.7 to 1.1 without, but of 16 bits 1.0 to 1.08 (Granite Rapids); others would take 1.06 to 1.1 (Zen 4)."""
     cdef const Problem *g = w.g
     cdef int64_t c = first_channel(g, v, VL), size = item_size(w.storage)
     cdef real *results = scratch + padded(g.src_rows * g.src_cols * VL)
@@ -408,7 +405,7 @@ cdef void gather_turned(const Gather *w, int64_t n, int64_t v, real *scratch) no
     widen_block(w.storage, w.src + (n * g.src_n + c * g.src_c) * size, 1, g.src_c, g.src_rows * g.src_cols, VL, scratch, VL)
     if not g.covered:
         clear(results, g.dst_rows * g.dst_cols * VL)
-    if w.storage == REAL_STORAGE:
+    if INTEL and w.storage == REAL_STORAGE:
         fetch_lines(w.dst + (n * g.dst_n + c * g.dst_c) * size, VL * g.dst_c * size, True)
     gather_part(&near, 0, 0, w.count, 0, 1, NULL)
     narrow_block(w.storage, results, VL, g.dst_rows * g.dst_cols, VL, w.dst + (n * g.dst_n + c * g.dst_c) * size, 1, g.dst_c)

@@ -17,7 +17,7 @@ from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, T
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, item_size, load, load_wide, store, unknown, widen_block, zero
+from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, is_intel, item_size, load, load_wide, store, unknown, widen_block, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -33,9 +33,6 @@ cdef enum:
 # Adds a vector of a tile to all taps, from numbers as they are held.
 ctypedef void (*walk_t)(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil
 
-
-cdef extern from "kernels.h" nogil:
-    bint is_intel()
 
 cdef bint INTEL = is_intel()
 

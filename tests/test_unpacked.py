@@ -65,6 +65,9 @@ INPLACE = [
     Problem(n=2, h=8, w=11, c=256, m=1, r=5, s=3, padding="SAME"),  # more rows of taps than those have
     Problem(n=2, h=8, w=14, c=256, m=1, r=2, s=3, padding=(1, 0, 1, 1)),  # and fewer
     Problem(n=1, h=10, w=9, c=528, m=1, r=3, s=3, padding="SAME"),
+    Problem(n=2, h=29, w=33, c=48, m=1, r=3, s=3, dilations=(13, 12), padding="SAME"),  # lanes of two and three pixels
+    Problem(n=1, h=17, w=33, c=512, m=1, r=3, s=3, dilations=(3, 6), padding="SAME"),  # of five and six
+    Problem(n=2, h=14, w=31, c=64, m=1, r=5, s=3, dilations=(2, 6), padding=(5, 2, 0, 9)),
 ]
 TURNED = [
     Problem(n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # the last vector overlaps
@@ -118,6 +121,9 @@ LARGE = {
     "inplace": [
         Problem(n=1, h=150, w=140, c=252, m=1, r=1, s=3, padding="SAME"),
         Problem(n=1, h=200, w=224, c=128, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # rows at a crowding distance
+        Problem(n=1, h=70, w=72, c=528, m=1, r=3, s=3, dilations=(3, 4), padding="SAME"),  # lane after lane
+        Problem(n=1, h=71, w=74, c=512, m=1, r=3, s=3, dilations=(2, 2), padding="SAME"),  # and down all rows
+        Problem(n=2, h=49, w=50, c=560, m=1, r=3, s=3, dilations=(18, 24), padding="SAME"),
         Problem(n=1, h=233, w=224, c=136, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # in the order of memory
         Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
         Problem(n=3, h=93, w=121, c=84, m=1, r=3, s=3, padding="SAME"),  # along rows

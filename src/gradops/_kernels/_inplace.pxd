@@ -8,7 +8,7 @@ a window in the first cache, from which a tile is then computed in the same way.
 A tile of some pixels walks either *down* a few rows, for one vector of channels after the other, or *across* all vectors of channels, for one row
 after the other. Down, rows share what they read while it is in the first cache; across, memory is read and written in its order, and may be fetched so.
 Or tiles go *along* a few rows, for one vector of channels after the other, while the next rows are fetched in the order of memory. *Tall* tiles walk down
-and read each row once.
+and read each row once. Lanes of dilated rows and columns share no pixels: a pair of them is an image of its own, computed before the next.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
@@ -36,10 +36,17 @@ cdef enum:
     NARROW_AHEAD = 96 << 10                             # and where they are narrower: such CPUs have smaller caches. Of 32 channels that takes 0.7 of the time (Zen 2)
     ALONG_AHEAD = 160 << 10                             # bytes of rows of src, at most, of a strip along which tiles go, so that the second cache holds it, its
     ALONG_ROWS = 4                                      # results and the next one; and as many rows, at most
+    PAIR_AHEAD = 128 << 10                              # bytes of a strip of a pair of lanes, about, whose like is fetched ahead
 
 
 cdef enum:                                              # ways of tiles
     DOWN, ACROSS, SWEEP, ALONG, TALL                    # SWEEP: across, each tile fetching the next one in the order of memory
+
+
+cdef struct Lanes:                                      # that are computed together
+    const Lane *row
+    const Lane *col
+    int64_t rows, cols                                  # how many of each
 
 
 cdef struct Walk:                                       # down some rows of a lane of rows or across some vectors, by a tile of a lane of columns
@@ -93,13 +100,33 @@ cdef inline int64_t turned_size(const Problem *g) noexcept nogil:
     return padded(g.src_rows * g.src_cols * VL) + padded(g.dst_rows * g.dst_cols * VL) if comes_first(g) else 0
 
 
-cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int way, bint far, bint strips) noexcept nogil:
+cdef inline int64_t pairs_in_turn(const Problem *g) noexcept nogil:
+    """Pairs of lanes, if one is computed after the other, since lanes of dilated rows and columns share no pixels: caches then keep the few that one reads again. All of
+    them strip by strip take 1.0 to 1.6 times as long with dilations of 2 to 8, 1.2 to 3 with larger ones (Zen 4)."""
+    if comes_first(g) or g.row_lanes == 0 or g.col_lanes == 0 or row_lanes(g).src_unit == 1 or col_lanes(g).src_unit == 1:
+        return 1
+    return g.row_lanes * g.col_lanes
+
+
+cdef inline Lanes lanes_together(const Problem *g, int64_t pairs, int64_t pair) noexcept nogil:
+    """Those of a pair, or all of them."""
+    cdef Lanes lanes
+    if pairs > 1:
+        lanes.row, lanes.col, lanes.rows, lanes.cols = row_lanes(g) + pair // g.col_lanes, col_lanes(g) + pair % g.col_lanes, 1, 1
+    else:
+        lanes.row, lanes.col, lanes.rows, lanes.cols = row_lanes(g), col_lanes(g), g.row_lanes, g.col_lanes
+    return lanes
+
+
+cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int way, bint far, bint strips, int64_t pairs) noexcept nogil:
     """Rows of a lane that a tile walks down: one across channels, all for tall tiles of images in a cache. Else few enough for what is fetched for the next
     tile to stay in the second cache until then. Of large images, which are best written in their order, few enough for what is fetched for the next strip
     to stay there."""
     cdef int64_t size = item_size(storage), ahead = AHEAD if MR > 6 else NARROW_AHEAD
     cdef const Lane *row = row_lanes(g)
     cdef const Lane *col = col_lanes(g)
+    if pairs > 1 and strips and far:
+        return larger(smaller(PAIR_AHEAD * row.count * pairs // image_size(g, size), ROWS), 1)
     if way == ACROSS or way == SWEEP:
         return 1
     if way == ALONG:
@@ -179,6 +206,11 @@ cdef inline bint is_across(const Problem *g, int storage, int held, bint far) no
     return g.col_lanes > 1 or (col_lanes(g).z_step > 1 and far and g.src_y * size % WAY == 0)
 
 
+cdef inline bint is_short(const Lane *col) noexcept nogil:
+    """Whether tiles of four pixels or more would compute many of a row twice."""
+    return 1 < col.count < 7 and col.count != 4
+
+
 cdef inline bint is_tall(const Problem *g, int storage, bint far) noexcept nogil:
     """Whether tiles read each row of x once: of three taps in a row, with the same step of rows and columns, where pixels crowd few sets of a cache; of images
     that no cache holds, only without strides. Time of other tiles over that: 1.1 to 1.6, with strides 1.2 to 1.3, with dilations 1.2 to 1.9, of large images
@@ -188,7 +220,7 @@ cdef inline bint is_tall(const Problem *g, int storage, bint far) noexcept nogil
         return False
     step = col_lanes(g).z_step
     for i in range(g.col_lanes):
-        if col_lanes(g)[i].taps != TALL_TAPS or col_lanes(g)[i].count < 4:
+        if col_lanes(g)[i].taps != TALL_TAPS or col_lanes(g)[i].count == 1 or is_short(col_lanes(g) + i):
             return False
     if row_lanes(g).z_step != step or (step > 1 and far):
         return False
@@ -279,8 +311,10 @@ cdef inline Walk walk_down(const Problem *g, int storage, int held, bint fetch, 
 
 
 cdef inline int64_t tile_pixels(const Lane *col, int64_t most) noexcept nogil:
-    """Pixels of the register tiles that cover a lane of columns: 8, 7, 4 or 1."""
+    """Pixels of the register tiles that cover a lane of columns: 8, 7, 4 or 1; with three taps 3 and 2, too, of the short rows that large dilations leave."""
     cdef int64_t count = col.count
+    if is_short(col) and col.taps == TALL_TAPS and col.z_step == 1:
+        return smaller(count, 3)
     if count >= 7 and most == PIXELS:
         return 8 if count >= 8 and divide_up(count, 8) * 8 <= divide_up(count, 7) * 7 else 7
     return 4 if count >= 4 else 1

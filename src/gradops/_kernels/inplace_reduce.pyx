@@ -13,7 +13,7 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lines_in_order, longest_lane, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lanes_together, lines_in_order, longest_lane, pages_apart, pairs_in_turn, place_tile, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -50,7 +50,8 @@ cdef struct Reduce:
     int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
-    int64_t parts, blocks                               # of an image's rows, of the vectors
+    int64_t parts, blocks                               # of an image's rows or pairs of lanes, of the vectors
+    int64_t pairs                                       # of lanes, if they are computed one after the other
     int64_t taps                                        # of the filter
     walk_t walk
     const Problem *near                                 # of a vector of channels, where those come first
@@ -70,13 +71,14 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     if w.way == DOWN and w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held, w.far):
         w.way = ACROSS
-    w.strips = w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
+    w.pairs = pairs_in_turn(g)
+    w.strips = (w.pairs > 1 and w.way != TALL) or w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
     w.fetch = w.far and not is_foreseen(w)
     whole = w.way == SWEEP or w.way == ALONG            # pixels are read, for which channels are not split
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
     few = BLOCKS if whole else smaller(SPANS, divide_up(BLOCKS, runs))
     most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
-    w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.count)
+    w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.pairs if w.pairs > 1 else w.count)
     w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, most)
     w.blocks = 1 if whole else smaller(divide_up(BLOCKS, w.dw.spans), w.vectors if comes_first(g) else runs)
 
@@ -243,6 +245,8 @@ cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, c
     if step == 1 and most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, False, rows, taps, 8, step, s, first, src, dy, sums)
     elif most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, False, rows, taps, 7, step, s, first, src, dy, sums)
     elif pixels == 4: walk_ukr(held, False, rows, taps, 4, step, s, first, src, dy, sums)
+    elif taps == TALL_TAPS and step == 1 and pixels == 3: walk_ukr(held, False, rows, taps, 3, step, s, first, src, dy, sums)
+    elif taps == TALL_TAPS and step == 1 and pixels == 2: walk_ukr(held, False, rows, taps, 2, step, s, first, src, dy, sums)
     elif pixels == 1: walk_ukr(held, False, rows, taps, 1, step, s, first, src, dy, sums)
 
 
@@ -346,7 +350,7 @@ cdef int64_t vectors_of_line(const Walk *s, int held, const Lane *col, int64_t m
     return LINE // s.vector if s.vector < LINE and s.taps > rows_of_tile(held, col.taps) else most
 
 
-cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
+cdef void reduce_rows(const Reduce *w, const Lane *row, const Lanes *lanes, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
     """Adds a strip of a row lane, all lanes of columns, to the sums [vector][tap][lane] of vectors first.."""
     cdef const Problem *g = w.g
     cdef real[2 * VL] zeros
@@ -354,8 +358,8 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
     cdef const Lane *col
     cdef int64_t pixels, i, j, v, c
     clear(zeros, 2 * VL)
-    for j in range(g.col_lanes):
-        col = col_lanes(g) + j
+    for j in range(lanes.cols):
+        col = lanes.col + j
         pixels = tall_pixels(col) if w.way == TALL else lane_pixels(col, most_pixels(w.held, col.taps))
         for i in range(1 if w.way == ALONG else divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
@@ -370,18 +374,20 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, int64_t n, int64_t t, in
                 v += s.vectors
 
 
-cdef void reduce_strips(const Reduce *w, int64_t n, int64_t t, int64_t last, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
-    """Adds some rows of one image, strip by strip."""
+cdef void reduce_strips(const Reduce *w, int64_t n, int64_t pair, int64_t t, int64_t last, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
+    """Adds some rows of one image or pair of lanes, strip by strip."""
     cdef const Problem *g = w.g
+    cdef Lanes lanes
     cdef int64_t most, i, rows
     if t >= last:                                       # no pixel has a tap
         return
-    most = rows_of_strip(g, w.storage, w.held, w.way, w.far, w.strips)
+    most = rows_of_strip(g, w.storage, w.held, w.way, w.far, w.strips, w.pairs)
+    lanes = lanes_together(g, w.pairs, pair)
     while t < last:
-        for i in range(g.row_lanes):
-            rows = smaller(smaller(most, last - t), row_lanes(g)[i].count - t)
+        for i in range(lanes.rows):
+            rows = smaller(smaller(most, last - t), lanes.row[i].count - t)
             if rows > 0:
-                reduce_rows(w, row_lanes(g) + i, n, t, rows, first, end, sums, scratch)
+                reduce_rows(w, lanes.row + i, &lanes, n, t, rows, first, end, sums, scratch)
         t += most
 
 
@@ -394,17 +400,20 @@ cdef void reduce_turned(const Reduce *w, int64_t n, int64_t v, real *sums, real 
     near.g, near.storage, near.vectors, near.x, near.dy = w.near, REAL_STORAGE, 1, <const char *> scratch, <const char *> dy
     widen_block(w.storage, w.x + (n * g.src_n + c * g.src_c) * size, 1, g.src_c, g.src_rows * g.src_cols, VL, scratch, VL)
     widen_block(w.storage, w.dy + (n * g.dst_n + c * g.dst_c) * size, 1, g.dst_c, g.dst_rows * g.dst_cols, VL, dy, VL)
-    reduce_strips(&near, 0, 0, w.count, 0, 1, sums, NULL)
+    reduce_strips(&near, 0, 0, 0, w.count, 0, 1, sums, NULL)
 
 
 cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
-    """Adds one part of the rows of one image."""
-    cdef int64_t n = index // w.parts, v
-    if not comes_first(w.g):
-        reduce_strips(w, n, part(w.count, index % w.parts, w.parts), part(w.count, index % w.parts + 1, w.parts), first, end, sums, scratch)
-        return
-    for v in range(first, end):
-        reduce_turned(w, n, v, sums + (v - first) * w.taps * VL, scratch)
+    """Adds one part of the rows of one image, or of its pairs of lanes."""
+    cdef int64_t n = index // w.parts, i = index % w.parts, pair, v
+    if comes_first(w.g):
+        for v in range(first, end):
+            reduce_turned(w, n, v, sums + (v - first) * w.taps * VL, scratch)
+    elif w.pairs > 1:
+        for pair in range(part(w.pairs, i, w.parts), part(w.pairs, i + 1, w.parts)):
+            reduce_strips(w, n, pair, 0, w.count, first, end, sums, scratch)
+    else:
+        reduce_strips(w, n, 0, part(w.count, i, w.parts), part(w.count, i + 1, w.parts), first, end, sums, scratch)
 
 
 cdef void store_sums(const Reduce *w, int64_t span, int64_t v, real *sums) noexcept nogil:

@@ -8,11 +8,11 @@ a window in the first cache, from which a tile is then computed in the same way.
 A tile of some pixels walks either *down* a few rows, for one vector of channels after the other, or *across* all vectors of channels, for one row
 after the other. Down, rows share what they read while it is in the first cache; across, memory is read and written in its order, and may be fetched so.
 Or tiles go *along* a few rows, for one vector of channels after the other, while the next rows are fetched in the order of memory. *Tall* tiles walk down
-and read each row once. Lanes of dilated rows and columns share no pixels: a pair of them is an image of its own, computed before the next.
+and read each row once. Lanes of dilated rows and columns share no pixels: a pair of them is an image of its own, computed in its *turn*, as are segments of long rows.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, larger, smaller
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, larger, part, smaller
 from _scratch cimport padded
 from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_now, prefetch_soon, unknown, widen
 
@@ -35,6 +35,8 @@ cdef enum:
     AHEAD = 192 << 10                                   # bytes of a strip, or a tile of it, whose like is fetched ahead, about, where vectors are cache lines,
     NARROW_AHEAD = 96 << 10                             # and where they are narrower: such CPUs have smaller caches. Of 32 channels that takes 0.7 of the time (Zen 2)
     ALONG_AHEAD = 160 << 10                             # bytes of rows of src, at most, of a strip along which tiles go, so that the second cache holds it, its
+    WHOLE_ROW = 176 << 10                               # bytes of the longest row of src along which they go from end to end,
+    SEGMENT = 64 << 10                                  # and of the segments, about, that they go along down all longer rows
     ALONG_ROWS = 4                                      # results and the next one; and as many rows, at most
     PAIR_AHEAD = 128 << 10                              # bytes of a strip of a pair of lanes, about, whose like is fetched ahead
 
@@ -67,8 +69,9 @@ cdef struct Walk:                                       # down some rows of a la
     bint strips                                         # whether that is the same tile of the next strip, rather than the next tile
     int64_t lines                                       # of a pixel's vectors, if that is fetched in the order of memory, else 0
     int64_t tiles, reach                                # along a row, and pixels from the first one to the last, if they follow each other,
-    const char *next_src                                # and where the lines begin that they fetch
+    const char *next_src                                # and where the lines begin that they fetch,
     const char *next_dst
+    int64_t next_tile, next_src_row, next_dst_row       # and how far on they do for the next tile, and for the next row of one
     bint staged
     int storage                                         # of what is read, before it is staged
     int64_t lanes                                       # numbers of a vector
@@ -100,37 +103,49 @@ cdef inline int64_t turned_size(const Problem *g) noexcept nogil:
     return padded(g.src_rows * g.src_cols * VL) + padded(g.dst_rows * g.dst_cols * VL) if comes_first(g) else 0
 
 
-cdef inline int64_t pairs_in_turn(const Problem *g) noexcept nogil:
-    """Pairs of lanes, if one is computed after the other, since lanes of dilated rows and columns share no pixels: caches then keep the few that one reads again. All of
-    them strip by strip take 1.0 to 1.6 times as long with dilations of 2 to 8, 1.2 to 3 with larger ones (Zen 4)."""
+cdef inline int64_t turns(const Problem *g, int64_t size, int way) noexcept nogil:
+    """Parts of the lanes that are computed one after the other, so that caches keep what one reads again. Pairs of lanes, where rows and columns are dilated, and so
+    share no pixels: all lanes strip by strip take 1.0 to 1.6 times as long with dilations of 2 to 8, 1.2 to 3 with larger ones. Segments of long rows along which
+    tiles go: rows from end to end take 1.0 to 1.6 times as long, but 0.9 to 1.0 of those that are no longer than WHOLE_ROW (Zen 4)."""
+    if way == ALONG and g.src_y * size > WHOLE_ROW:
+        return larger(smaller((g.src_y * size + SEGMENT // 2) // SEGMENT, col_lanes(g).count // PIXELS), 1)
     if comes_first(g) or g.row_lanes == 0 or g.col_lanes == 0 or row_lanes(g).src_unit == 1 or col_lanes(g).src_unit == 1:
         return 1
     return g.row_lanes * g.col_lanes
 
 
-cdef inline Lanes lanes_together(const Problem *g, int64_t pairs, int64_t pair) noexcept nogil:
-    """Those of a pair, or all of them."""
+cdef inline Lanes lanes_of_turn(const Problem *g, int way, int64_t count, int64_t index, Lane *segment) noexcept nogil:
+    """One of so many turns; the segment lies in memory of the caller's."""
     cdef Lanes lanes
-    if pairs > 1:
-        lanes.row, lanes.col, lanes.rows, lanes.cols = row_lanes(g) + pair // g.col_lanes, col_lanes(g) + pair % g.col_lanes, 1, 1
-    else:
-        lanes.row, lanes.col, lanes.rows, lanes.cols = row_lanes(g), col_lanes(g), g.row_lanes, g.col_lanes
+    cdef int64_t first
+    lanes.row, lanes.col, lanes.rows, lanes.cols = row_lanes(g), col_lanes(g), g.row_lanes, g.col_lanes
+    if count > 1:
+        lanes.rows = lanes.cols = 1
+    if way == ALONG:
+        segment[0] = col_lanes(g)[0]
+        first = part(segment.count, index, count)
+        segment.count = part(segment.count, index + 1, count) - first
+        segment.out_start += first
+        segment.src_start += first
+        lanes.col = segment
+    elif count > 1:
+        lanes.row, lanes.col = row_lanes(g) + index // g.col_lanes, col_lanes(g) + index % g.col_lanes
     return lanes
 
 
-cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int way, bint far, bint strips, int64_t pairs) noexcept nogil:
-    """Rows of a lane that a tile walks down: one across channels, all for tall tiles of images in a cache. Else few enough for what is fetched for the next
-    tile to stay in the second cache until then. Of large images, which are best written in their order, few enough for what is fetched for the next strip
-    to stay there."""
+cdef inline int64_t rows_of_strip(const Problem *g, int storage, int held, int way, bint far, bint strips, int64_t count) noexcept nogil:
+    """Rows of a lane that a tile walks down, in so many turns: one across channels, all for tall tiles of images in a cache. Else few enough for what is fetched for
+    the next tile to stay in the second cache until then. Of large images, which are best written in their order, few enough for what is fetched for the next
+    strip to stay there."""
     cdef int64_t size = item_size(storage), ahead = AHEAD if MR > 6 else NARROW_AHEAD
     cdef const Lane *row = row_lanes(g)
     cdef const Lane *col = col_lanes(g)
-    if pairs > 1 and strips and far:
-        return larger(smaller(PAIR_AHEAD * row.count * pairs // image_size(g, size), ROWS), 1)
+    if way == ALONG:
+        return along_rows(g, size, count)
+    if count > 1 and strips and far:
+        return larger(smaller(PAIR_AHEAD * row.count * count // image_size(g, size), ROWS), 1)
     if way == ACROSS or way == SWEEP:
         return 1
-    if way == ALONG:
-        return along_rows(g, storage)
     if way == TALL and not far:
         return g.dst_rows
     if strips and far:
@@ -236,10 +251,10 @@ cdef inline bint is_along(const Problem *g, int storage, bint far) noexcept nogi
             and row_lanes(g).src_unit == 1 and col_lanes(g).src_unit == 1 and row_lanes(g).z_step == 1 and col_lanes(g).z_step == 1)
 
 
-cdef inline int64_t along_rows(const Problem *g, int storage) noexcept nogil:
-    """Rows of a strip whose tiles follow each other along it. Of rows of 14 to 32 KiB 4, of 54 to 66 KiB 2, of 96 KiB 1 was best, others took up to 1.5 times as
-    long (Zen 4)."""
-    return larger(smaller(ALONG_AHEAD // (g.src_y * item_size(storage)), ALONG_ROWS), 1)
+cdef inline int64_t along_rows(const Problem *g, int64_t size, int64_t segments) noexcept nogil:
+    """Rows of a strip whose tiles follow each other along it or each of its segments. Of rows of 14 to 32 KiB 4, of 54 to 66 KiB 2, of 96 KiB 1 was best, others took
+    up to 1.5 times as long (Zen 4)."""
+    return larger(smaller(ALONG_AHEAD * segments // (g.src_y * size), ALONG_ROWS), 1)
 
 
 cdef inline bint is_swept(const Problem *g, int storage) noexcept nogil:
@@ -343,13 +358,14 @@ cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col
         s.src_ahead, s.dst_ahead = s.rows * s.step * s.src_y - q * col.z_step * s.src_x, s.rows * s.dst_y - q * s.dst_x
 
 
-cdef inline void go_along(Walk *s, const Problem *g, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t pixels, int64_t v, const char *src, const char *dst) noexcept nogil:
-    """All tiles of a row, from vector v on, and where the lines begin that they fetch: with each tile of a row as many as it reads, of the next rows."""
-    cdef int64_t size = item_size(s.storage), lines
+cdef inline void go_along(Walk *s, const Problem *g, const Lane *row, const Lane *col, bint whole, int64_t n, int64_t t, int64_t pixels, int64_t v, const char *src, const char *dst) noexcept nogil:
+    """All tiles of a row or of a segment, from vector v on, and where the lines begin that they fetch: with each tile of a row as many as it reads. Whole rows of the next
+    strip are one piece of memory, fetched in its order, which row beside row takes up to 1.1 times as long."""
+    cdef int64_t size = item_size(s.storage), lines = pixels * LINE
     s.tiles, s.reach = divide_up(col.count, pixels), col.count - pixels
-    lines = v * s.rows * s.tiles * pixels * LINE
-    s.next_src = src + (n * g.src_n + (s.y + s.rows + s.taps - 1) * g.src_y) * size + lines
-    s.next_dst = dst + (n * g.dst_n + (row.out_start + row.out_step * (t + s.rows)) * g.dst_y) * size + lines
+    s.next_tile, s.next_src_row, s.next_dst_row = s.rows * lines if whole else lines, lines if whole else s.src_y, lines if whole else s.dst_y
+    s.next_src = src + (n * g.src_n + (s.y + s.rows + s.taps - 1) * g.src_y + (0 if whole else col.src_start * g.src_x)) * size + v * s.tiles * s.next_tile
+    s.next_dst = dst + (n * g.dst_n + (row.out_start + row.out_step * (t + s.rows)) * g.dst_y + col.out_start * g.dst_x) * size + v * s.tiles * s.next_tile
 
 
 cdef inline int64_t place_tile(const Walk *s, int64_t t, int pixels, int step, Walk *tile) noexcept nogil:
@@ -394,12 +410,12 @@ cdef inline void fetch_pixels(const Walk *s, const char *first, int64_t step, in
         prefetch_now(at + q * LINE + (0 if q < left else gap if q < left + s.lines else 2 * gap))
 
 
-cdef inline const char *fetch_next_lines(const char *at, int count) noexcept nogil:
-    """Fetches lines that follow each other. Returns the next one."""
+cdef inline const char *fetch_next_lines(const char *at, int count, int64_t row) noexcept nogil:
+    """Fetches lines that follow each other. Returns the same place in the next row."""
     cdef int i
     for i in range(count):
         prefetch_soon(at + i * LINE)
-    return at + count * LINE
+    return at + row
 
 
 cdef inline void fetch_columns(const Walk *s, const char *src, int64_t y, int64_t v, int count) noexcept nogil:

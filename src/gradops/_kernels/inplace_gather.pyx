@@ -13,7 +13,7 @@ tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lanes_together, lines_in_order, longest_lane, next_column, pages_apart, pairs_in_turn, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, unstage, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
@@ -42,8 +42,8 @@ cdef struct Gather:
     char *dst
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
-    int64_t parts, blocks                               # of the rows of an image or of each pair of lanes, of the vectors
-    int64_t pairs                                       # of lanes, if they are computed one after the other
+    int64_t parts, blocks                               # of the rows of a turn, of the vectors
+    int64_t turns                                       # parts of the lanes that are computed one after the other
     int held                                            # what vectors are computed from
     int way                                             # of tiles
     bint far, fetch                                     # whether images are found in no cache, and tiles fetch what comes next
@@ -64,14 +64,14 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     if w.way == DOWN and not comes_first(g) and is_across(g, w.storage, w.held, w.far):
         w.way = ACROSS
     w.fetch = w.far and not is_foreseen(g, w.storage)
-    w.pairs = pairs_in_turn(g)
+    w.turns = turns(g, item_size(w.storage), w.way)
     if comes_first(g):
         w.parts, w.blocks = 1, w.vectors
         return
     w.blocks = smaller(divide_up(enough, g.images), divide_up(w.vectors, LEAST_VECTORS)) if w.way == TALL else 1
-    w.parts = smaller(divide_up(enough, g.images * w.pairs * w.blocks), w.count)
+    w.parts = smaller(divide_up(enough, g.images * w.turns * w.blocks), w.count)
     if w.way == DOWN or w.way == ACROSS:
-        w.blocks = smaller(divide_up(enough, g.images * w.pairs * w.parts), divide_up(w.vectors, LEAST_VECTORS))
+        w.blocks = smaller(divide_up(enough, g.images * w.turns * w.parts), divide_up(w.vectors, LEAST_VECTORS))
 
 
 cdef bint leaves_cache(const Problem *g, int64_t size) noexcept nogil:
@@ -90,7 +90,7 @@ cdef int way_of(const Gather *w) noexcept nogil:
     33 rows each, of 9 to 17 rows 1.0 to 1.1 (Zen 4)."""
     cdef const Problem *g = w.g
     cdef int64_t size = item_size(w.storage)
-    cdef bint by_row = w.far and (pairs_in_turn(g) == 1 or row_lanes(g).count < MANY_ROWS)
+    cdef bint by_row = w.far and (turns(g, size, TALL) == 1 or row_lanes(g).count < MANY_ROWS)
     if is_tall(g, w.storage, w.far) and has_tall_rows(g) and not by_row and lie_apart(g, w.src, w.dst, size):
         return TALL
     if is_along(g, w.storage, w.far) and writes_along(g, w.storage) and not is_foreseen(g, w.storage):
@@ -100,7 +100,7 @@ cdef int way_of(const Gather *w) noexcept nogil:
 
 cdef bint writes_along(const Problem *g, int storage) noexcept nogil:
     """Whether tiles along a row also write faster: not those of few channels in long rows, which take 1.2 times as long then, others 0.7 to 1.0 (Zen 4)."""
-    return g.groups * item_size(storage) >= PIXELS * LINE or along_rows(g, storage) == ALONG_ROWS
+    return g.groups * item_size(storage) >= PIXELS * LINE or along_rows(g, item_size(storage), 1) == ALONG_ROWS
 
 
 cdef bint is_foreseen(const Problem *g, int storage) noexcept nogil:
@@ -174,26 +174,27 @@ cdef inline void walk_ukr(int held, bint along, int pixels, int taps, int step, 
     cdef vec[2 * PIXELS] acc
     cdef const char *x
     cdef const char *columns
-    cdef const char *next_src = s.next_src
-    cdef const char *next_dst = s.next_dst
     cdef const real *weights
     cdef char *at
-    cdef int64_t y, begin, end, offset = 0, _r, _t, _v, i
+    cdef int64_t y, begin, end, offset = 0, ahead = 0, _r, _t, _v, i
     cdef bint fetch
     cdef int n = registers(held), q
+    cdef const char *next_src = NULL
+    cdef const char *next_dst = NULL
     cdef Walk tile = s[0]
     for _v in range(s.vectors):
         fetch = held != REAL_PAIR and s.fetch and begins_line(s, dst)
         for _t in range(s.tiles if along else 1):
             if along:
-                offset = place_tile(s, _t, pixels, step, &tile)
+                offset, next_dst, next_src = place_tile(s, _t, pixels, step, &tile), s.next_dst + ahead, s.next_src + ahead
+                ahead += s.next_tile
             at, columns, y = dst + offset * s.dst_x, src + offset * step * s.src_x, s.y
             for _r in range(s.rows):
                 for q in range(pixels * n):
                     acc[q] = zero()
                 if along:
-                    next_dst = fetch_next_lines(next_dst, pixels)
-                    next_src = fetch_next_lines(next_src, pixels)
+                    next_dst = fetch_next_lines(next_dst, pixels, s.next_dst_row)
+                    next_src = fetch_next_lines(next_src, pixels, s.next_src_row)
                 elif fetch:
                     fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
                     fetch_columns(s, columns, y, _v, pixels * step)
@@ -361,7 +362,7 @@ cdef void gather_tiles(const Gather *w, Walk *s, const Lane *row, const Lane *co
         s.vectors = vectors_at_once(s, w.g, v, end)
         s.lines = lines_in_order(s, w.way == SWEEP)
         if w.way == ALONG:
-            go_along(s, w.g, row, col, n, t, pixels, v, w.src, w.dst)
+            go_along(s, w.g, row, col, w.turns == 1, n, t, pixels, v, w.src, w.dst)
         c = first_channel(w.g, v, w.lanes) * item_size(w.storage)
         gather_tile(w.walk, s, col, pixels, w.src + s.src + c, filter + v * s.panel, w.dst + s.dst + c, scratch)
         v += s.vectors
@@ -388,11 +389,12 @@ cdef void gather_rows(const Gather *w, const Lane *row, const Lanes *lanes, int6
         i += 1
 
 
-cdef void gather_part(const Gather *w, int64_t n, int64_t pair, int64_t t, int64_t end, int64_t first, int64_t last, real *scratch) noexcept nogil:
-    """Some vectors of some rows of one image or pair of lanes, strip by strip. Row lanes take turns, so that they find what others have read."""
+cdef void gather_part(const Gather *w, int64_t n, int64_t turn, int64_t t, int64_t end, int64_t first, int64_t last, real *scratch) noexcept nogil:
+    """Some vectors of some rows of a turn of one image, strip by strip. Row lanes take turns, so that they find what others have read."""
     cdef const Problem *g = w.g
-    cdef int64_t most = rows_of_strip(g, w.storage, w.held, w.way, w.far, w.way != TALL, w.pairs), i, rows
-    cdef Lanes lanes = lanes_together(g, w.pairs, pair)
+    cdef int64_t most = rows_of_strip(g, w.storage, w.held, w.way, w.far, w.way != TALL, w.turns), i, rows
+    cdef Lane segment
+    cdef Lanes lanes = lanes_of_turn(g, w.way, w.turns, turn, &segment)
     while t < end:
         for i in range(lanes.rows):
             rows = smaller(smaller(most, end - t), lanes.row[i].count - t)
@@ -420,13 +422,13 @@ cdef void gather_turned(const Gather *w, int64_t n, int64_t v, real *scratch) no
 
 
 cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
-    """Some vectors of one part of the rows of one image or pair of lanes."""
+    """Some vectors of one part of the rows of a turn of one image."""
     cdef const Gather *w = <const Gather *> work
-    cdef int64_t block = index % w.blocks, part_ = index // w.blocks % w.parts, pair = index // w.blocks // w.parts % w.pairs, n = index // w.blocks // w.parts // w.pairs
+    cdef int64_t block = index % w.blocks, part_ = index // w.blocks % w.parts, turn = index // w.blocks // w.parts % w.turns, n = index // w.blocks // w.parts // w.turns
     if comes_first(w.g):
         gather_turned(w, n, block, <real *> slab)
     else:
-        gather_part(w, n, pair, part(w.count, part_, w.parts), part(w.count, part_ + 1, w.parts), part(w.vectors, block, w.blocks), part(w.vectors, block + 1, w.blocks), <real *> slab)
+        gather_part(w, n, turn, part(w.count, part_, w.parts), part(w.count, part_ + 1, w.parts), part(w.vectors, block, w.blocks), part(w.vectors, block + 1, w.blocks), <real *> slab)
 
 
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
@@ -439,7 +441,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
         return 0
     threads = useful_threads(g, threads, threads)
     plan(w, threads)
-    threads = <int> smaller(threads, g.images * w.pairs * w.parts * w.blocks)
+    threads = <int> smaller(threads, g.images * w.turns * w.parts * w.blocks)
     panels = padded(g.filter_rows * g.filter_cols * w.vectors * w.lanes)
     scratch_size = larger(staging_size(g, w.storage, w.held), turned_size(g))
     w.filter_panels = allocate(panels + copy_size + threads * scratch_size)
@@ -448,7 +450,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     if comes_first(g):
         w.near = turned(g, w.filter_panels + panels)
     finite[0] = pack_filter(w)
-    do_blocks(gather_block, w, g.images * w.pairs * w.parts * w.blocks, threads, IN_ORDER, w.filter_panels + panels + copy_size, scratch_size * sizeof(real))
+    do_blocks(gather_block, w, g.images * w.turns * w.parts * w.blocks, threads, IN_ORDER, w.filter_panels + panels + copy_size, scratch_size * sizeof(real))
     release(w.filter_panels)
     return 0
 

@@ -13,7 +13,7 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lanes_together, lines_in_order, longest_lane, pages_apart, pairs_in_turn, place_tile, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -50,8 +50,8 @@ cdef struct Reduce:
     int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
-    int64_t parts, blocks                               # of an image's rows or pairs of lanes, of the vectors
-    int64_t pairs                                       # of lanes, if they are computed one after the other
+    int64_t parts, blocks                               # of an image's rows or, of several pairs of lanes, turns, of the vectors
+    int64_t turns                                       # parts of the lanes that are computed one after the other
     int64_t taps                                        # of the filter
     walk_t walk
     const Problem *near                                 # of a vector of channels, where those come first
@@ -71,14 +71,14 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     if w.way == DOWN and w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held, w.far):
         w.way = ACROSS
-    w.pairs = pairs_in_turn(g)
-    w.strips = (w.pairs > 1 and w.way != TALL) or w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
+    w.turns = turns(g, item_size(w.storage), w.way)
+    w.strips = (w.turns > 1 and w.way != TALL) or w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
     w.fetch = w.far and not is_foreseen(w)
     whole = w.way == SWEEP or w.way == ALONG            # pixels are read, for which channels are not split
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
     few = BLOCKS if whole else smaller(SPANS, divide_up(BLOCKS, runs))
     most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
-    w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.pairs if w.pairs > 1 else w.count)
+    w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.turns if w.turns > 1 and w.way != ALONG else w.count)
     w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, most)
     w.blocks = 1 if whole else smaller(divide_up(BLOCKS, w.dw.spans), w.vectors if comes_first(g) else runs)
 
@@ -132,11 +132,11 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
     cdef const char *x[3]
     cdef const char *at
     cdef const char *columns
-    cdef const char *next_src = s.next_src
-    cdef const char *next_dst = s.next_dst
-    cdef int64_t y, begin, end, offset = 0, _r, _t, _v
+    cdef int64_t y, begin, end, offset = 0, ahead = 0, _r, _t, _v
     cdef bint fetch
     cdef int h, i, j, n = registers(held), q
+    cdef const char *next_src = NULL
+    cdef const char *next_dst = NULL
     cdef Walk tile = s[0]
     for _v in range(s.vectors):
         fetch = held != REAL_PAIR and s.fetch and first == 0 and begins_line(s, dy)
@@ -146,12 +146,13 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
                     acc[(i * taps + j) * n + h] = load(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL)
         for _t in range(s.tiles if along else 1):
             if along:
-                offset = place_tile(s, _t, pixels, step, &tile)
+                offset, next_dst, next_src = place_tile(s, _t, pixels, step, &tile), s.next_dst + ahead, s.next_src + ahead
+                ahead += s.next_tile
             at, columns, y = dy + offset * s.dst_x, src + offset * step * s.src_x, s.y
             for _r in range(s.rows):
                 if along:
-                    next_dst = fetch_next_lines(next_dst, pixels)
-                    next_src = fetch_next_lines(next_src, pixels)
+                    next_dst = fetch_next_lines(next_dst, pixels, s.next_dst_row)
+                    next_src = fetch_next_lines(next_src, pixels, s.next_src_row)
                 elif fetch:
                     fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
                     fetch_columns(s, columns, y, _v, pixels * step)
@@ -368,21 +369,22 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, const Lanes *lanes, int6
                 s.vectors = smaller(vectors_at_once(&s, g, v, end), vectors_of_line(&s, w.held, col, end))
                 s.lines = lines_in_order(&s, w.way == SWEEP)
                 if w.way == ALONG:
-                    go_along(&s, g, row, col, n, t, pixels, v, w.x, w.dy)
+                    go_along(&s, g, row, col, w.turns == 1, n, t, pixels, v, w.x, w.dy)
                 c = first_channel(g, v, w.lanes) * item_size(w.storage)
                 reduce_tile(w.walk, &s, col, pixels, w.x + s.src + c, w.dy + s.dst + c, sums + (v - first) * s.panel, scratch)
                 v += s.vectors
 
 
-cdef void reduce_strips(const Reduce *w, int64_t n, int64_t pair, int64_t t, int64_t last, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
-    """Adds some rows of one image or pair of lanes, strip by strip."""
+cdef void reduce_strips(const Reduce *w, int64_t n, int64_t turn, int64_t t, int64_t last, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
+    """Adds some rows of a turn of one image, strip by strip."""
     cdef const Problem *g = w.g
+    cdef Lane segment
     cdef Lanes lanes
     cdef int64_t most, i, rows
     if t >= last:                                       # no pixel has a tap
         return
-    most = rows_of_strip(g, w.storage, w.held, w.way, w.far, w.strips, w.pairs)
-    lanes = lanes_together(g, w.pairs, pair)
+    most = rows_of_strip(g, w.storage, w.held, w.way, w.far, w.strips, w.turns)
+    lanes = lanes_of_turn(g, w.way, w.turns, turn, &segment)
     while t < last:
         for i in range(lanes.rows):
             rows = smaller(smaller(most, last - t), lanes.row[i].count - t)
@@ -404,16 +406,15 @@ cdef void reduce_turned(const Reduce *w, int64_t n, int64_t v, real *sums, real 
 
 
 cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
-    """Adds one part of the rows of one image, or of its pairs of lanes."""
-    cdef int64_t n = index // w.parts, i = index % w.parts, pair, v
+    """Adds one part of one image."""
+    cdef int64_t n = index // w.parts, i = index % w.parts, turn, v
+    cdef bint by_turn = w.turns > 1 and w.way != ALONG
     if comes_first(w.g):
         for v in range(first, end):
             reduce_turned(w, n, v, sums + (v - first) * w.taps * VL, scratch)
-    elif w.pairs > 1:
-        for pair in range(part(w.pairs, i, w.parts), part(w.pairs, i + 1, w.parts)):
-            reduce_strips(w, n, pair, 0, w.count, first, end, sums, scratch)
-    else:
-        reduce_strips(w, n, 0, part(w.count, i, w.parts), part(w.count, i + 1, w.parts), first, end, sums, scratch)
+        return
+    for turn in range(part(w.turns, i, w.parts) if by_turn else 0, part(w.turns, i + 1, w.parts) if by_turn else w.turns):
+        reduce_strips(w, n, turn, 0 if by_turn else part(w.count, i, w.parts), w.count if by_turn else part(w.count, i + 1, w.parts), first, end, sums, scratch)
 
 
 cdef void store_sums(const Reduce *w, int64_t span, int64_t v, real *sums) noexcept nogil:

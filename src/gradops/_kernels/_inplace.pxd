@@ -29,6 +29,7 @@ cdef enum:
     FEW_CHANNELS = 256                                  # of a pixel, in bytes, that few cache lines hold anyway
     NOWHERE = 30 << 20                                  # bytes of images that no last cache holds, about
     MOST_RUN = 1024                                     # of a pixel, in bytes, whose tiles stay in the first cache beside the next ones
+    SWEPT_WAYS = 12                                     # of the smallest first cache that keeps them
     CROWDED_RUN = 512                                   # pixels of multiples of this, in bytes, crowd it
     MOST_TAPS = 25                                      # of a filter, beyond which a tile computes longer than it takes to be fetched in any order
     FEW_TAPS = 9                                        # of a filter, for which reading rows again from the second cache costs little
@@ -257,16 +258,17 @@ cdef inline int64_t along_rows(const Problem *g, int64_t size, int64_t segments)
     return larger(smaller(ALONG_AHEAD * segments // (g.src_y * size), ALONG_ROWS), 1)
 
 
-cdef inline bint is_swept(const Problem *g, int storage) noexcept nogil:
+cdef inline bint is_swept(const Problem *g, int storage, int64_t ways) noexcept nogil:
     """Whether tiles sweep: go across the channels of a row, each fetching the next one into the first cache in the order of memory, which delivers twice as much then
     as vector by vector of some pixels: of images that no cache holds, where pixels are neither too short for that nor too long for two tiles to stay in that
-    cache, and are read with strides or crowd its sets.
+    cache, and are read with strides or crowd its sets. In a first cache of 8 ways, 32 KiB, no two tiles stay: with stride 2 other tiles take 0.65 to 0.95 of
+    the time there (Zen 4).
 
     Time of other tiles over that, 3x3 taps, 1 and 2 threads: filters' gradients with stride 2 1.4 to 1.65 and 1.2 to 1.4, of 128 and 256 channels 1.2 to 1.8
     and 1.0 to 1.4 (7x7 taps 0.7 to 1.0, other channels 0.85 to 1.0), results 1.2 to 1.4 and 1.2 to 1.4 (5x5 taps 0.8 to 1.0), with dilations 0.95, inputs'
     gradients with stride 2 1.0; images of 24 to 29 MiB 1.15 and 0.8 to 1.1; 16 bits 0.85 to 1.3; narrow vectors, 5x5 taps 0.5 to 0.85 (Zen 5)."""
     cdef int64_t size = item_size(storage), pixel = g.groups * size, taps = g.filter_rows * g.filter_cols
-    if storage != REAL_STORAGE or g.col_lanes != 1 or comes_first(g) or g.images * image_size(g, size) <= NOWHERE or not PIXELS * LINE <= pixel <= MOST_RUN:
+    if ways < SWEPT_WAYS or storage != REAL_STORAGE or g.col_lanes != 1 or comes_first(g) or g.images * image_size(g, size) <= NOWHERE or not PIXELS * LINE <= pixel <= MOST_RUN:
         return False
     if col_lanes(g).z_step > 1:
         return taps <= (MOST_TAPS if MR > 6 else FEW_TAPS)

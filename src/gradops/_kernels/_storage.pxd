@@ -9,6 +9,7 @@ cdef extern from "kernels.h" nogil:
     ctypedef double vec
     ctypedef long lane_index
     bint is_intel()
+    int64_t cache_ways()
     const int VL, NV, NR, MR, TILE, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED
     vec load(const real *p)
     vec load_once(const real *p)

@@ -19,7 +19,7 @@ from _gemm cimport KC, LD, NOTHING, READS, READ_WRITE, Operands, Stream, at_resu
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, slots, src_in_planes, src_in_rows
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, even_parts, image_size, is_far, larger, part, smaller, takes_turns, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, TILE, VL, begin_tiles, end_tiles, is_intel, item_size, fetch_lines, narrow_block, pair_columns
+from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, TILE, VL, begin_tiles, cache_ways, end_tiles, is_intel, item_size, fetch_lines, narrow_block, pair_columns
 
 cdef enum:
     PIXELS = 128 + TILE // 2 * 16                       # that are packed at a time, of tiles 256; in pixel rows rounded down to register tiles
@@ -48,9 +48,6 @@ cdef enum:
     MORE_TILES = 4                                      # one for as many is few: of 72 steps, 6 times 12 instead of 4 times 16 and 8
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 
-
-cdef extern from "kernels.h" nogil:
-    int64_t cache_ways()
 
 cdef int64_t WAYS = cache_ways()                        # of the first cache: asked once, which takes a virtual machine long
 cdef bint INTEL = is_intel()

@@ -16,7 +16,7 @@ from _entry cimport exported, outcome
 from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
+from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -27,6 +27,7 @@ cdef enum:
     MANY_ROWS = 24                                      # of a pair of lanes, which tall tiles walk down even in images that no cache holds
 
 
+cdef int64_t WAYS = cache_ways()                        # of the first cache
 cdef bint INTEL = is_intel()
 
 
@@ -95,7 +96,7 @@ cdef int way_of(const Gather *w) noexcept nogil:
         return TALL
     if is_along(g, w.storage, w.far) and writes_along(g, w.storage) and not is_foreseen(g, w.storage):
         return ALONG
-    return SWEEP if is_swept(g, w.storage) else DOWN
+    return SWEEP if is_swept(g, w.storage, WAYS) else DOWN
 
 
 cdef bint writes_along(const Problem *g, int storage) noexcept nogil:

@@ -17,7 +17,7 @@ from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, T
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, clear, is_intel, item_size, load, load_wide, store, unknown, widen_block, zero
+from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, cache_ways, clear, is_intel, item_size, load, load_wide, store, unknown, widen_block, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -34,6 +34,7 @@ cdef enum:
 ctypedef void (*walk_t)(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil
 
 
+cdef int64_t WAYS = cache_ways()                        # of the first cache
 cdef bint INTEL = is_intel()
 
 
@@ -65,7 +66,7 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
     w.far = is_far(g, item_size(w.storage)) and not comes_first(g)
-    w.way = TALL if is_tall(g, w.storage, w.far) else ALONG if is_along(g, w.storage, w.far) else SWEEP if is_swept(g, w.storage) else DOWN
+    w.way = TALL if is_tall(g, w.storage, w.far) else ALONG if is_along(g, w.storage, w.far) else SWEEP if is_swept(g, w.storage, WAYS) else DOWN
     w.held = REAL_PAIR if w.way == DOWN and has_pairs(g, w.storage, w.far) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
     w.lanes, w.walk = registers(w.held) * VL, walker(w.held, w.way)
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)

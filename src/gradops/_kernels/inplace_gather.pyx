@@ -382,7 +382,7 @@ cdef void gather_rows(const Gather *w, const Lane *row, const Lanes *lanes, int6
         left = False
         for j in range(lanes.cols):
             col = lanes.col + j
-            pixels = tall_pixels(col) if w.way == TALL else tile_pixels(col, most_pixels(col.z_step))
+            pixels = tall_pixels(col) if w.way == TALL else tile_pixels(col, most_pixels(col.z_step), w.far)
             if i * pixels < col.count:
                 aim(&s, g, row, col, n, t, pixels, i)
                 gather_tiles(w, &s, row, col, n, t, pixels, first, end, scratch)

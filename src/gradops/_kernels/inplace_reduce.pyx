@@ -51,7 +51,7 @@ cdef struct Reduce:
     int64_t lanes                                       # channels of a vector
     int64_t vectors                                     # of channels; the last one begins early enough to be full
     int64_t count                                       # pixels of the longest row lane
-    int64_t parts, blocks                               # of an image's rows or, of several pairs of lanes, turns, of the vectors
+    int64_t parts, blocks                               # of an image's rows or pairs of lanes, of the vectors
     int64_t turns                                       # parts of the lanes that are computed one after the other
     int64_t taps                                        # of the filter
     walk_t walk
@@ -235,11 +235,11 @@ cdef inline int most_pixels(int held, int64_t taps) noexcept nogil:
     return 4 if held != REAL_STORAGE and taps == 3 else PIXELS
 
 
-cdef inline int64_t lane_pixels(const Lane *col, int64_t most) noexcept nogil:
+cdef inline int64_t lane_pixels(const Lane *col, int64_t most, bint far) noexcept nogil:
     """Pixels of the register tiles of a lane of columns: with step 2 either 7 or few."""
     if col.z_step == 1:
-        return tile_pixels(col, most)
-    return 7 if most == PIXELS and col.count <= SHORT_ROW and col.count % 7 == 0 else tile_pixels(col, 4)
+        return tile_pixels(col, most, far)
+    return 7 if most == PIXELS and col.count <= SHORT_ROW and col.count % 7 == 0 else tile_pixels(col, 4, far)
 
 
 cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
@@ -362,7 +362,7 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, const Lanes *lanes, int6
     clear(zeros, 2 * VL)
     for j in range(lanes.cols):
         col = lanes.col + j
-        pixels = tall_pixels(col) if w.way == TALL else lane_pixels(col, most_pixels(w.held, col.taps))
+        pixels = tall_pixels(col) if w.way == TALL else lane_pixels(col, most_pixels(w.held, col.taps), w.far)
         for i in range(1 if w.way == ALONG else divide_up(col.count, pixels)):
             aim(&s, g, row, col, n, t, pixels, i)
             v = first
@@ -407,15 +407,17 @@ cdef void reduce_turned(const Reduce *w, int64_t n, int64_t v, real *sums, real 
 
 
 cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
-    """Adds one part of one image."""
+    """Adds one part of the rows of one image, or of its pairs of lanes."""
     cdef int64_t n = index // w.parts, i = index % w.parts, turn, v
-    cdef bint by_turn = w.turns > 1 and w.way != ALONG
     if comes_first(w.g):
         for v in range(first, end):
             reduce_turned(w, n, v, sums + (v - first) * w.taps * VL, scratch)
-        return
-    for turn in range(part(w.turns, i, w.parts) if by_turn else 0, part(w.turns, i + 1, w.parts) if by_turn else w.turns):
-        reduce_strips(w, n, turn, 0 if by_turn else part(w.count, i, w.parts), w.count if by_turn else part(w.count, i + 1, w.parts), first, end, sums, scratch)
+    elif w.turns > 1 and w.way != ALONG:
+        for turn in range(part(w.turns, i, w.parts), part(w.turns, i + 1, w.parts)):
+            reduce_strips(w, n, turn, 0, w.count, first, end, sums, scratch)
+    else:
+        for turn in range(w.turns):
+            reduce_strips(w, n, turn, part(w.count, i, w.parts), part(w.count, i + 1, w.parts), first, end, sums, scratch)
 
 
 cdef void store_sums(const Reduce *w, int64_t span, int64_t v, real *sums) noexcept nogil:

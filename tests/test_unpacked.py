@@ -124,6 +124,9 @@ LARGE = {
         Problem(n=1, h=70, w=72, c=528, m=1, r=3, s=3, dilations=(3, 4), padding="SAME"),  # lane after lane
         Problem(n=1, h=71, w=74, c=512, m=1, r=3, s=3, dilations=(2, 2), padding="SAME"),  # and down all rows
         Problem(n=2, h=49, w=50, c=560, m=1, r=3, s=3, dilations=(18, 24), padding="SAME"),
+        Problem(
+            n=2, h=49, w=50, c=560, m=1, r=3, s=3, dilations=(8, 9), padding="SAME"
+        ),  # lanes of five and six pixels
         Problem(n=1, h=233, w=224, c=136, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # in the order of memory
         Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
         Problem(n=3, h=93, w=121, c=84, m=1, r=3, s=3, padding="SAME"),  # along rows

@@ -104,15 +104,18 @@ cdef inline int64_t turned_size(const Problem *g) noexcept nogil:
     return padded(g.src_rows * g.src_cols * VL) + padded(g.dst_rows * g.dst_cols * VL) if comes_first(g) else 0
 
 
+cdef inline bint share_nothing(const Problem *g) noexcept nogil:
+    """Whether there are several pairs of lanes, which share no pixels: those of dilated rows and columns."""
+    return g.row_lanes * g.col_lanes > 1 and row_lanes(g).src_unit > 1 and col_lanes(g).src_unit > 1
+
+
 cdef inline int64_t turns(const Problem *g, int64_t size, int way) noexcept nogil:
-    """Parts of the lanes that are computed one after the other, so that caches keep what one reads again. Pairs of lanes, where rows and columns are dilated, and so
-    share no pixels: all lanes strip by strip take 1.0 to 1.6 times as long with dilations of 2 to 8, 1.2 to 3 with larger ones. Segments of long rows along which
-    tiles go: rows from end to end take 1.0 to 1.6 times as long, but 0.9 to 1.0 of those that are no longer than WHOLE_ROW (Zen 4)."""
+    """Parts of the lanes that are computed one after the other, so that caches keep what one reads again. Pairs of lanes that share nothing: all of them strip by strip
+    take 1.0 to 1.6 times as long with dilations of 2 to 8, 1.2 to 3 with larger ones. Segments of long rows along which tiles go: rows from end to end take 1.0
+    to 1.6 times as long, but 0.9 to 1.0 of those that are no longer than WHOLE_ROW (Zen 4)."""
     if way == ALONG and g.src_y * size > WHOLE_ROW:
         return larger(smaller((g.src_y * size + SEGMENT // 2) // SEGMENT, col_lanes(g).count // PIXELS), 1)
-    if comes_first(g) or g.row_lanes == 0 or g.col_lanes == 0 or row_lanes(g).src_unit == 1 or col_lanes(g).src_unit == 1:
-        return 1
-    return g.row_lanes * g.col_lanes
+    return g.row_lanes * g.col_lanes if share_nothing(g) and not comes_first(g) else 1
 
 
 cdef inline Lanes lanes_of_turn(const Problem *g, int way, int64_t count, int64_t index, Lane *segment) noexcept nogil:

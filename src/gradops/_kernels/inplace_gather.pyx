@@ -13,7 +13,7 @@ tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, store, store_wide, widen_block, zero
@@ -91,7 +91,7 @@ cdef int way_of(const Gather *w) noexcept nogil:
     33 rows each, of 9 to 17 rows 1.0 to 1.1 (Zen 4)."""
     cdef const Problem *g = w.g
     cdef int64_t size = item_size(w.storage)
-    cdef bint by_row = w.far and (turns(g, size, TALL) == 1 or row_lanes(g).count < MANY_ROWS)
+    cdef bint by_row = w.far and (not share_nothing(g) or row_lanes(g).count < MANY_ROWS)
     if is_tall(g, w.storage, w.far) and has_tall_rows(g) and not by_row and lie_apart(g, w.src, w.dst, size):
         return TALL
     if is_along(g, w.storage, w.far) and writes_along(g, w.storage) and not is_foreseen(g, w.storage):

@@ -13,7 +13,7 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, pages_apart, place_tile, problem_size, registers, rows_of_strip, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, pages_apart, place_tile, problem_size, registers, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -73,13 +73,13 @@ cdef void plan(Reduce *w) noexcept nogil:
     if w.way == DOWN and w.count > 0 and w.held != REAL_PAIR and is_across(g, w.storage, w.held, w.far):
         w.way = ACROSS
     w.turns = turns(g, item_size(w.storage), w.way)
-    w.strips = (w.turns > 1 and w.way != TALL) or w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
+    w.strips = (share_nothing(g) and w.way != TALL) or w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
     w.fetch = w.far and not is_foreseen(w)
     whole = w.way == SWEEP or w.way == ALONG            # pixels are read, for which channels are not split
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
     few = BLOCKS if whole else smaller(SPANS, divide_up(BLOCKS, runs))
     most = smaller(larger(larger(pixels // PIXELS_PER_SPAN, smaller(pixels // FEWEST_PIXELS, few)), 1), MOST_SPANS)
-    w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.turns if w.turns > 1 and w.way != ALONG else w.count)
+    w.parts = 1 if comes_first(g) else smaller(divide_up(most, g.images), w.turns if share_nothing(g) else w.count)
     w.dw.spans = g.images * w.parts if w.parts > 1 else even_spans(g.images, most)
     w.blocks = 1 if whole else smaller(divide_up(BLOCKS, w.dw.spans), w.vectors if comes_first(g) else runs)
 
@@ -412,7 +412,7 @@ cdef void reduce_part(const Reduce *w, int64_t index, int64_t first, int64_t end
     if comes_first(w.g):
         for v in range(first, end):
             reduce_turned(w, n, v, sums + (v - first) * w.taps * VL, scratch)
-    elif w.turns > 1 and w.way != ALONG:
+    elif share_nothing(w.g):
         for turn in range(part(w.turns, i, w.parts), part(w.turns, i + 1, w.parts)):
             reduce_strips(w, n, turn, 0, w.count, first, end, sums, scratch)
     else:

@@ -17,6 +17,9 @@ from gradops._algorithms import (
     LEAST_PIXELS_A_TAP,
     LEAST_TURNED_PIXELS,
     LEAST_TURNED_PIXELS_A_TAP,
+    LEAST_WALK_ROWS,
+    LEAST_WALK_ROWS_SQUARE,
+    MOST_APART_PIXELS,
     MOST_PLANE_COLUMNS,
     MOST_PLANE_MASKS,
     MOST_PLANE_ROWS,
@@ -25,7 +28,9 @@ from gradops._algorithms import (
     TWIN_PIXELS,
     TWIN_TAPS,
     WIDEST_VECTOR,
+    reads_apart,
 )
+from gradops._problem import Axis
 from gradops.testing import (
     OPS,
     Problem,
@@ -81,6 +86,25 @@ TURNED = [
     Problem(n=2, h=6, w=6, c=16, m=1, r=3, s=3, strides=(2, 2), dilations=(2, 2), layout="NCHW"),
 ]
 """Channels first, which `inplace` turns."""
+APART = [
+    Problem(n=3, h=9, w=14, c=5, m=1, r=3, s=3, dilations=(2, 2), padding="SAME", layout="NCHW"),  # planes together
+    Problem(n=2, h=17, w=41, c=3, m=1, r=3, s=3, dilations=(3, 1), padding=(9, 0, 1, 5), layout="NCHW"),
+    Problem(n=1, h=18, w=19, c=3, m=1, r=3, s=3, dilations=(8, 9), layout="NCHW"),
+    Problem(
+        n=1, h=6, w=17, c=2, m=1, r=3, s=3, dilations=(5, 2), padding=(25, 3, 2, 9), layout="NCHW"
+    ),  # rows without a tap
+    Problem(n=2, h=9, w=20, c=3, m=1, r=5, s=2, dilations=(4, 1), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=7, w=18, c=4, m=1, r=2, s=5, dilations=(6, 3), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=9, w=11, c=3, m=1, r=3, s=3, strides=(1, 2), dilations=(4, 5), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=14, w=29, c=3, m=1, r=3, s=3, strides=(2, 2), dilations=(5, 3), padding="SAME", layout="NCHW"),
+    Problem(
+        n=2, h=10, w=11, c=6, m=1, r=3, s=3, strides=(2, 2), dilations=(3, 3), padding="SAME", layout="NCHW"
+    ),  # no twins
+    Problem(n=2, h=8, w=7, c=6, m=1, r=3, s=3, dilations=(3, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=14, w=20, c=3, m=1, r=3, s=2, strides=(2, 1), dilations=(3, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=12, w=30, c=2, m=1, r=3, s=4, strides=(1, 2), dilations=(5, 1), padding="SAME", layout="NCHW"),
+]
+"""Rows of taps that are read row by row, since few rows of images have them in common."""
 PLANES = [
     Problem(n=2, h=13, w=17, c=3, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
     Problem(n=1, h=9, w=16, c=5, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
@@ -115,7 +139,8 @@ PLANES = [
     Problem(n=2, h=17, w=21, c=3, m=1, r=3, s=3, dilations=(2, 3), padding="SAME", layout="NCHW"),  # lanes of rows
     Problem(n=1, h=40, w=90, c=2, m=1, r=3, s=3, dilations=(12, 12), padding="SAME", layout="NCHW"),
     Problem(n=2, h=31, w=33, c=2, m=1, r=5, s=3, strides=(2, 2), dilations=(2, 3), padding="SAME", layout="NCHW"),
-    Problem(n=2, h=9, w=11, c=3, m=1, r=3, s=3, strides=(1, 2), dilations=(4, 5), padding="SAME", layout="NCHW"),
+    Problem(n=1, h=95, w=98, c=2, m=1, r=3, s=3, dilations=(40, 30), padding="SAME", layout="NCHW"),  # of two rows
+    *APART,
 ]
 LARGE = {
     "inplace": [
@@ -233,8 +258,7 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
             assert accepted(op, **taken) == preferred
         for other in {"w": LEAST_PIXELS[1] - 1}, {"w": 2 * LEAST_PIXELS[2] - 2, "strides": (1, 2)}:
             assert accepted(op, **other) == accepting_
-        assert accepted(op, dilations=(2, 2)) == preferred
-        assert accepted(op, dilations=(12, 12)) == accepting_
+        assert accepted(op, dilations=(12, 12)) == preferred
     least = LEAST_PIXELS_A_TAP * 5
     assert accepted("_backprop_filter", r=5, w=least) == preferred
     assert accepted("_backprop_filter", r=5, w=least - 1) == accepting_
@@ -244,6 +268,21 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
         ):  # fmt: skip
             assert accepted(op, **refused) == ("depthwise",)
         assert set(accepted(op, m=2)) <= {"depthwise", "stem"}
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_rows_of_taps_are_apart_where_few_rows_of_small_images_have_them_in_common(op):
+    def is_apart(problem):
+        axes = [Axis(n, k, s, d, before, out) for n, out, k, s, d, before in problem.axes]
+        return reads_apart(*axes, op.sizes == "input_sizes")
+
+    def apart(h, **changed):
+        return is_apart(replace(Problem(h=h, w=20, m=1, dilations=(2, 2), padding="SAME", layout="NCHW"), **changed))
+
+    for least, changed in (LEAST_WALK_ROWS_SQUARE, {}), (LEAST_WALK_ROWS, {"s": 2}):
+        assert apart(int(2 * least) - 1, **changed) and not apart(int(2 * least), **changed)
+    assert not apart(2, dilations=(1, 2)) and not apart(2, strides=(2, 1)) and not apart(2, w=MOST_APART_PIXELS)
+    assert all(map(is_apart, APART))
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
@@ -357,7 +396,7 @@ def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, who
     sizes=st.tuples(st.integers(1, 9), st.integers(1, 30), st.integers(1, 90), st.integers(1, 70)),
     taps=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
-    dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilations=st.tuples(st.integers(1, 6), st.integers(1, 3)),
     padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 0, 11)]),
     dtype=st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
 )
@@ -379,6 +418,7 @@ INFINITE = [
     ("inplace", Problem(n=1, h=6, w=9, c=16, m=1, r=3, s=3, padding="SAME")),
     ("inplace", Problem(n=1, h=6, w=9, c=16, m=1, r=3, s=3, padding="SAME", layout="NCHW")),
     ("planes", Problem(n=1, h=6, w=19, c=2, m=1, r=3, s=3, padding="SAME", layout="NCHW")),
+    ("planes", Problem(n=1, h=6, w=19, c=2, m=1, r=3, s=3, dilations=(2, 2), padding="SAME", layout="NCHW")),
 ]
 
 

@@ -253,19 +253,25 @@ Of 128 images, which no cache holds, 7 pixels: 2.5, 2.5 and 1.4 (float32). 5x5 t
 bfloat16 was measured while its planes were widened in memory.
 """
 
-LEAST_TILE_ROWS = 2.5
-"""Rows for each step of a dilation from which on `planes` is taken. Times of `depthwise` over its own, gradients of input and filter, 3x3 taps, 256 channels
-of 8 images, 2 threads of a Granite Rapids, and where no cache holds them, 2048 channels of 2 images:
+LEAST_WALK_ROWS, LEAST_WALK_ROWS_SQUARE, MOST_APART_PIXELS = 3, 8.5, 96 * 96
+"""Rows for each step of a dilation from which on a tile of `planes` walks down those that use the same taps, and reads each once, instead of reading what
+dilated taps need for each row anew; the second of square filters without strides; and pixels of an image from which on it always does, since a first cache does
+not hold it. Times of walking over reading apart, 3x3 taps, 128 channels, 33 million multiply-adds a tap, 2 threads of a Zen 4, gradients of input and filter:
 
-=====================  ==========  ==========  ==========  ==========  ==========
-                       dilation 2  6           12          24          36
-=====================  ==========  ==========  ==========  ==========  ==========
-65x65                  3.6  2.3    3.3  2.0    1.9  1.7    1.5  1.4    1.0  1.2
-33x33                  2.6  1.9    1.9  1.5    1.1  1.1    0.7  0.9
-65x65, in no cache                             6.7  2.2    2.6  1.8    1.6  1.3
-=====================  ==========  ==========  ==========  ==========  ==========
+=============  ====  ==========  ==========  ==========  ==========
+image          rows  float32     bfloat16    float64     AVX2
+=============  ====  ==========  ==========  ==========  ==========
+17x17          2.8   3.28  2.05  2.49  3.61  2.24  2.03  2.45  2.75
+17x17          4.2   2.11  2.16  1.65  2.30  1.58  1.85  2.22  2.39
+33x33          8.2   1.38  1.44  0.94  1.60  1.11  1.46  1.33  1.81
+65x65          8.1   1.22  1.28  0.78  1.14  1.23  1.01  1.06  1.20
+33x33          16    1.05  1.14  0.73  1.09  1.16  1.09  1.14  1.15
+65x65          11    0.76  1.09  0.79  1.03  0.98  0.95  0.95  1.07
+65x65          32    0.69  0.98  0.62  0.94  1.10  1.23  0.83  1.00
+129x129        5.4   0.76  0.68                          0.84  0.72
+=============  ====  ==========  ==========  ==========  ==========
 
-A Zen 4: 65x65 dilated by 2 1.46 and 1.53, by 6 1.41 and 1.18, by 12 1.01 and 0.82; 33x33 dilated by 4 1.07 and 1.03.
+Of other filters, float32: 2x2 taps 2.54 and 2.08 with 2.8 rows, 1.08 and 0.72 with 5.4; 5x5 1.37 and 1.41, 0.60 and 0.64; 7x7 1.45 and 2.11, 0.63 and 0.72.
 """
 
 WIDEST_VECTOR = 16
@@ -822,13 +828,20 @@ def _planes(result: str, rows: Axis, cols: Axis) -> bool:
 
 
 def _long(result: str, rows: Axis, cols: Axis, pixels: int, a_tap: float) -> bool:
-    """Whether rows of results fill enough of the vectors of `planes`, and rows that use the same taps enough of its tiles."""
-    height, width = (axis.size if result == "input" else axis.out for axis in (rows, cols))
-    if rows.dilation > 1 and height < LEAST_TILE_ROWS * rows.dilation:
-        return False
+    """Whether rows of results fill enough of the vectors of `planes`."""
+    width = cols.size if result == "input" else cols.out
     if result == "filter":
         return width >= max(pixels, a_tap * rows.taps)
     return (width // cols.stride if result == "input" else width) >= pixels
+
+
+def reads_apart(rows: Axis, cols: Axis, scatters: bool) -> bool:
+    """Whether `planes` reads what dilated rows of taps need for each row anew."""
+    period = rows.dilation // gcd(rows.stride, rows.dilation)
+    height = rows.size // rows.stride if scatters else rows.out
+    square = rows.taps == cols.taps == TWIN_TAPS and rows.stride == cols.stride == 1
+    small = max(rows.size * cols.size, rows.out * cols.out) <= MOST_APART_PIXELS
+    return small and period > 1 and height < period * (LEAST_WALK_ROWS_SQUARE if square else LEAST_WALK_ROWS)
 
 
 def _twins(result: str, rows: Axis, cols: Axis) -> bool:

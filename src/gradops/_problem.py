@@ -13,7 +13,7 @@ from itertools import groupby
 from math import gcd, prod
 from typing import NamedTuple
 
-from gradops._algorithms import UNKNOWN, Sharing, side_by_side, stem_of
+from gradops._algorithms import UNKNOWN, Sharing, reads_apart, side_by_side, stem_of
 from gradops._values import LAYOUTS, Layout, Shape
 
 WIDEST_LINE = 1024
@@ -146,7 +146,7 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     filter_rows, filter_cols = view.rows.taps, view.cols.taps
     out_channels = view.output[layout.c]
     in_group, out_group = view.input[layout.c] // plan.groups, out_channels // plan.groups
-    row_lanes = _row_lanes(view.rows, plan.scatters, algorithm)
+    row_lanes = _row_lanes(view.rows, view.cols, plan.scatters, algorithm)
     col_lanes = _col_lanes(view.cols, plan.scatters, algorithm)
     if algorithm == "inplace":
         col_lanes = reached(col_lanes, src[layout.w])
@@ -247,10 +247,11 @@ def _count(lanes: list[Lane]) -> int:
     return sum(lane.count for lane in lanes)
 
 
-def _row_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
+def _row_lanes(rows: Axis, cols: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of rows. Where source rows serve several taps, as in a ring or a tile, the taps must be neighbours."""
+    walks = algorithm == "planes" and not reads_apart(rows, cols, scatters)
     return (gradient_lanes if scatters else forward_lanes)(
-        axis, algorithm in ("depthwise", "inplace", "planes", "winograd")
+        rows, walks or algorithm in ("depthwise", "inplace", "winograd")
     )
 
 

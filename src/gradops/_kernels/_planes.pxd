@@ -1,7 +1,8 @@
 # cython: language_level=3, cdivision=True
 """What the depthwise kernels for channels first share: some rows of one plane of src, in which a tap is a load at a distance.
 
-Planes are read where they lie. A vector of neighbours may hold numbers of other rows or planes, for which there is a mask; rows outside the image
+Planes are read where they lie, one lane of rows after the other, or all rows at once where dilated taps have few rows in common: these are *apart* then,
+tap_step rows from each other. A vector of neighbours may hold numbers of other rows or planes, for which there is a mask; rows outside the image
 are left out, or read from a row of zeros. What is not stored as it is computed with, and planes where a vector would reach over an end of the array,
 are first copied into a *run*, as they are computed with. Where columns are read by a step of two, a vector is every other number of two. Rows that fill at
 most half of a vector have a *twin*: the same row of the next plane, in the other half.
@@ -23,7 +24,7 @@ cdef struct Reader:                                     # how planes are read fo
     Lane row, col                                       # what all of them read
     int64_t line                                        # pixels of a lane of columns, in whole vectors
     int64_t before, after                               # reals that vectors may reach over the ends of a plane
-    int64_t rows, height                                # of dst lanes in a strip, at most; of src that these read
+    int64_t rows, height                                # of dst lanes in a strip, at most: all of them if taps are apart; of src that these reach over
     int64_t planes                                      # that are copied at once, at most: several if they are one strip each
     bint twins
     int64_t masks                                       # reals of the masks; a row of zeros with its margins follows them
@@ -42,6 +43,16 @@ cdef inline int64_t lanes_together(const Problem *g) noexcept nogil:
     return g.row_lanes if hull(row_lanes(g), g.row_lanes, &h) else 1
 
 
+cdef inline bint is_apart(const Problem *g) noexcept nogil:
+    """Whether taps are apart."""
+    return row_lanes(g).tap_step > 1
+
+
+cdef inline int64_t reach(const Lane *row, int64_t rows) noexcept nogil:
+    """Units of src that so many rows of a lane reach over."""
+    return row.z_step * (rows - 1) + row.tap_step * (row.taps - 1) + 1
+
+
 cdef inline int64_t masks_size(const Reader *w, const Lane *col) noexcept nogil:
     """Reals of the masks of one lane of columns."""
     return divide_up(w.col.count, VL) * col.taps * VL
@@ -50,7 +61,7 @@ cdef inline int64_t masks_size(const Reader *w, const Lane *col) noexcept nogil:
 cdef inline bint has_twins(const Problem *g, const Reader *w) noexcept nogil:
     """Whether rows have twins: if they fill at most half of a vector, planes are one strip, of all lanes of rows, and registers hold all taps."""
     cdef int64_t i, least = SQUARE if g.col_lanes == 1 else 1, most = SQUARE if g.col_lanes == 1 else SQUARE - 1
-    if MR <= 6 or 2 * w.col.count > VL or w.planes == 1 or not g.covered or g.row_lanes != g.col_lanes or lanes_together(g) != g.row_lanes:
+    if MR <= 6 or 2 * w.col.count > VL or w.planes == 1 or is_apart(g) or not g.covered or g.row_lanes != g.col_lanes or lanes_together(g) != g.row_lanes:
         return False
     for i in range(g.row_lanes):
         if not least <= row_lanes(g)[i].taps <= most or not least <= col_lanes(g)[i].taps <= most:
@@ -69,8 +80,10 @@ cdef inline Reader reader(const Problem *g, int64_t first) noexcept nogil:
     w.line = divide_up(w.col.count, VL) * VL
     w.before = padded(larger(-w.col.src_start, 0) + 1)
     w.after = padded(larger(w.col.src_start, 0) + w.col.z_step * w.line + (w.col.taps - 1) * w.col.tap_step + 1)
-    w.rows = smaller(larger(STRIP // (g.src_cols * w.row.z_step * <int64_t> sizeof(real)), ROWS), w.row.count)
-    w.height, w.planes = w.row.z_step * (w.rows - 1) + w.row.taps, 1
+    w.rows = w.row.count
+    if not is_apart(g):
+        w.rows = divide_up(w.rows, divide_up(w.rows, larger(STRIP // (g.src_cols * w.row.z_step * <int64_t> sizeof(real)), ROWS)))
+    w.height, w.planes = smaller(reach(&w.row, w.rows), g.src_rows), 1
     if w.rows == w.row.count and w.row.src_unit == 1:
         w.planes = larger(STRIP // (larger(g.src_rows * g.src_cols, g.dst_rows * g.dst_cols) * <int64_t> sizeof(real)), 1)
     w.masks, w.twins = 0, has_twins(g, &w)
@@ -136,7 +149,7 @@ cdef inline bint is_safe(const Problem *g, const Reader *w, int64_t plane) noexc
 
 cdef inline int held_planes(int storage, const Reader *w) noexcept nogil:
     """What planes are computed from: numbers as they are stored, if a load can widen them and steps are usual: more code for others is worth less."""
-    return storage if WIDE > 1 and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.col.tap_step == 1) else REAL_STORAGE
+    return storage if WIDE > 1 and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.row.tap_step == w.col.tap_step == 1) else REAL_STORAGE
 
 
 cdef inline void copy_run(int storage, int held, const char *src, int64_t n, char *dst) noexcept nogil:
@@ -160,7 +173,7 @@ cdef inline int64_t planes_together(const Problem *g, int storage, int held, con
 
 cdef inline View view(const Problem *g, int storage, int held, const Reader *w, const char *src, int64_t plane, int64_t planes, int64_t t, int64_t rows, const real *masks, real *scratch) noexcept nogil:
     """What rows t.. of dst lanes read of a plane, and of those after it, as many numbers further on. What is copied is fetched as far ahead, if that is far."""
-    cdef int64_t unit = w.row.src_unit, y = w.row.src_start + unit * w.row.z_step * t, count = w.row.z_step * (rows - 1) + w.row.taps
+    cdef int64_t unit = w.row.src_unit, y = w.row.src_start + unit * w.row.z_step * t, count = reach(&w.row, rows)
     cdef int64_t begin = smaller(divide_up(-y, unit), count) if y < 0 else 0, step = unit * g.src_cols, size = g.src_rows * g.src_cols, each = item_size(held), m
     cdef int64_t end = larger(smaller(divide_up(g.src_rows - y, unit), count), begin) if y < g.src_rows else begin
     cdef const char *at = src + plane * size * item_size(storage)

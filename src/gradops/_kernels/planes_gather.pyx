@@ -2,18 +2,19 @@
 """dst[c, pixel] = sum_tap src[c, pixel + tap] filter[tap, c]: depthwise_conv2d_native and its input gradient, channels first.
 
 In parallel: channels of images. Packed: what cannot be read where it lies (`_planes.pxd`). A register tile is one vector of neighbouring pixels in as many
-rows as there are taps in a column, to which each row of src is added as it is loaded; of two lanes of columns one vector each, whose pixels are stored in turns.
+rows as there are taps in a column, to which each row of src is added as it is loaded, or one row if taps are apart; of two lanes of columns one vector each,
+whose pixels are stored in turns.
 
 *Assumes:* src, filter and dst are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is not empty; lanes have
-z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
+z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, held_planes, lanes_together, largest_reader, load_columns, masks_size, planes_together, reader, row_of, share, shared_size, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, held_planes, is_apart, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, all_finite, item_size, keep, load, multiply_add, narrow, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, all_finite, item_size, keep, load, load_stored, multiply_add, narrow, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
 
 
 cdef enum:
@@ -74,6 +75,7 @@ cdef struct Tile:
     Columns[2] lanes                                    # the one of even results first
     int64_t weight_row
     int64_t tap_rows
+    int64_t z_step, tap_step                            # of rows
     int64_t rows, pixels, cols                          # of the lanes; numbers of a row that are written
     int held                                            # what planes are computed from, and results
     char *out
@@ -210,9 +212,41 @@ cdef inline void walk_down(int held, bint twins, int lanes, int taps, int one, i
             shift(window, 1, acc + lane * window)
 
 
+cdef inline void walk_apart(int held, int lanes, int taps, int one, int by, const Tile *s, int64_t cell, const Columns *col, const vec *mask, const real *const *masks, bint holds, const vec *held_weights, const real *weights) noexcept nogil:
+    """planes_ukr for the vector of pixels from `cell` on, where taps are apart: row by row, each of which reads the rows of src that lie inside."""
+    cdef vec[2] acc
+    cdef vec v
+    cdef const char *x
+    cdef const char *at
+    cdef int64_t size = item_size(held), some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, all_rows = s.rows
+    cdef int64_t low = s.v.low, inside = s.v.high - low, src_row = s.v.row, y = -low, z_step = s.z_step, tap_step = s.tap_step, tap_rows = s.tap_rows, weight_row = s.weight_row, r, tap
+    cdef const char *cells = s.v.cells + by * cell * size + low * src_row
+    cdef char *out = s.out + lanes * cell * size
+    cdef int i, j, lane
+    for r in range(all_rows):
+        for lane in range(lanes):
+            acc[lane] = zero()
+        prefetch_soon(cells + r * z_step * src_row + ahead)
+        for i in range(taps if taps > 0 else tap_rows):
+            if not 0 <= y + i * tap_step < inside:
+                continue
+            x = <const char *> unknown(<const real *> (cells + (y + i * tap_step) * src_row))
+            for j in range(one):
+                v = keep(load_stored(held, x + col[0].x + j * col[0].unit), mask[j])
+                acc[0] += v * held_weights[j * taps + i] if holds else v * spread_once(weights + j * taps + i)
+            for lane in range(0 if one else lanes):
+                for tap in range(col[lane].taps):
+                    at = x + col[lane].x + tap * col[lane].unit
+                    load_columns(held, False, 1, by, 0, at, at + VL * size, &v)
+                    acc[lane] = multiply_add(col[lane].weights[i * weight_row + tap * col[lane].weight_step], keep(v, load(masks[lane] + tap * VL)), acc[lane])
+        store_row(held, False, lanes, some, out_ahead, 0, out, acc[0], acc[lanes - 1])
+        y, out = y + z_step, out + out_row
+
+
 cdef inline void planes_ukr(int held, bint twins, int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
     """out[r][q] = sum_(i, j) src[r step + i][q by + j] weights[i, j] for all rows and pixels of each lane, in turns; i < taps: walks down src, a vector of pixels
-    after the other. Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers.
+    after the other. Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers. Where taps are apart, step is 0, and taps is 0 for
+    any number of them.
 
     *Assumes:* held, twins, lanes, taps, one, two, step, by and rows are compile-time constants of the caller; one and two are the taps in a row of each lane, which
     are neighbours if by two, or 0 for any; rows is 1 if step is 2. Of twins, registers hold the weights.
@@ -244,7 +278,10 @@ cdef inline void planes_ukr(int held, bint twins, int lanes, int taps, int one, 
             masks[lane] = col[lane].masks + vector * col[lane].taps * VL
         for j in range(one + two):
             mask[j] = load(masks[0] + j * VL if j < one else masks[1] + (j - one) * VL)
-        walk_down(held, twins, lanes, taps, one, two, step, by, rows, s, first_cell(s.pixels, vector), col, mask, masks, holds, held_weights, square)
+        if step == 0:
+            walk_apart(held, lanes, taps, one, by, s, first_cell(s.pixels, vector), col, mask, masks, holds, held_weights, square)
+        else:
+            walk_down(held, twins, lanes, taps, one, two, step, by, rows, s, first_cell(s.pixels, vector), col, mask, masks, holds, held_weights, square)
         vector += 1
         if vector * VL >= s.pixels:
             break
@@ -267,6 +304,12 @@ cdef inline void planes_cols(int held, int lanes, int taps, int step, int by, co
     else: planes_ukr(held, False, lanes, taps, 0, 0, step, by, rows, s)
 
 
+cdef inline void planes_apart(int held, int lanes, int by, const Tile *s) noexcept nogil:
+    """planes_ukr for taps that are apart; the number of square filters is known."""
+    if lanes == by == 1 and s.tap_rows == SQUARE and has_taps(s, 1, SQUARE, 0): planes_ukr(held, False, 1, SQUARE, SQUARE, 0, 0, 1, 1, s)
+    else: planes_ukr(held, False, lanes, 0, 0, 0, 0, by, 1, s)
+
+
 cdef inline void planes_taps(int held, int lanes, int step, int by, const Tile *s) noexcept nogil:
     """planes_cols for any rows of taps <= TAPS."""
     if s.tap_rows == 3: planes_cols(held, lanes, 3, step, by, s)
@@ -282,6 +325,12 @@ cdef inline void half_taps(int lanes, int step, int by, const Tile *s) noexcept 
     """planes_taps for numbers of 16 bits."""
     if WIDE > 1 and s.held == BFLOAT16: planes_taps(BFLOAT16, lanes, step, by, s)
     elif WIDE > 1: planes_taps(FLOAT16, lanes, step, by, s)
+
+
+cdef inline void half_apart(int lanes, const Tile *s) noexcept nogil:
+    """planes_apart for numbers of 16 bits."""
+    if WIDE > 1 and s.held == BFLOAT16: planes_apart(BFLOAT16, lanes, 1, s)
+    elif WIDE > 1: planes_apart(FLOAT16, lanes, 1, s)
 
 
 cdef inline void held_twins(int lanes, int taps, int one, int two, int step, const Tile *s) noexcept nogil:
@@ -323,6 +372,26 @@ cdef void walk_half_lanes(const Tile *s) noexcept nogil:
     half_taps(2, 1, 1, s)
 
 
+cdef void walk_apart_ones(const Tile *s) noexcept nogil:
+    planes_apart(REAL_STORAGE, 1, 1, s)
+
+
+cdef void walk_half_apart_ones(const Tile *s) noexcept nogil:
+    half_apart(1, s)
+
+
+cdef void walk_apart_lanes(const Tile *s) noexcept nogil:
+    planes_apart(REAL_STORAGE, 2, 1, s)
+
+
+cdef void walk_half_apart_lanes(const Tile *s) noexcept nogil:
+    half_apart(2, s)
+
+
+cdef void walk_apart_by_two(const Tile *s) noexcept nogil:
+    planes_apart(REAL_STORAGE, 1, 2, s)
+
+
 cdef void walk_twins(const Tile *s) noexcept nogil:
     held_twins(1, SQUARE, SQUARE, 0, 1, s)
 
@@ -343,6 +412,12 @@ cdef walk_t walker(const Problem *g, const Reader *r, bint halves) noexcept nogi
     1.03 times as long (Zen 4)."""
     if r.twins:
         return walk_twin_lanes if g.col_lanes == 2 else walk_twins if r.col.z_step == 1 else walk_twins_by_two
+    if is_apart(g) and r.col.z_step == 2:
+        return walk_apart_by_two
+    if is_apart(g) and g.col_lanes == 2:
+        return walk_half_apart_lanes if halves else walk_apart_lanes
+    if is_apart(g):
+        return walk_half_apart_ones if halves else walk_apart_ones
     if g.col_lanes == 2:
         return walk_half_lanes if halves else walk_lanes
     if r.col.z_step == 1 and r.row.z_step == 1:
@@ -362,7 +437,8 @@ cdef void aim(Tile *s, const Gather *w, const Reader *r, const View *v, const La
     cdef int64_t y = row.src_start - r.row.src_start, i
     s.held, s.rows, s.pixels, s.tap_rows, s.weight_row = w.held, rows, w.r.col.count, row.taps, row.filter_step * w.g.filter_cols
     s.v.cells, s.v.row, s.v.zeros = v.cells + y * v.row, v.row, v.zeros
-    s.v.low, s.v.high = larger(v.low - y, 0), smaller(v.high - y, row.z_step * (rows - 1) + row.taps)
+    s.z_step, s.tap_step = row.z_step, row.tap_step
+    s.v.low, s.v.high = larger(v.low - y, 0), smaller(v.high - y, reach(row, rows))
     for i in range(w.g.col_lanes):
         col = col_lanes(w.g) + i
         columns = s.lanes + (col.out_start if w.g.col_lanes == 2 else 0)

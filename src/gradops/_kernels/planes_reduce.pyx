@@ -6,14 +6,14 @@ cannot be read where it lies (`_planes.pxd`). A register tile is one vector of n
 taps of a column, for which it remembers the rows of dy before. The lanes of its sums are added when a block ends.
 
 *Assumes:* x, dy and dw are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is that of the forward op and not
-empty; lanes have z_step 1 or 2, those of rows tap_step 1 and at most TAPS taps; columns are one lane with src_unit 1.
+empty; lanes have z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns are one lane with src_unit 1.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, copy_run, held_planes, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
-from _problem cimport Lane, Problem, divide_up, smaller, part, useful_threads
+from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, copy_run, held_planes, is_apart, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
+from _problem cimport Lane, Problem, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, zero
 
@@ -42,6 +42,7 @@ cdef struct Reduce:
     int64_t shared                                      # reals of masks and zeros
     real *masks
     walk_t walk
+    bint each                                           # whether that is for one row of taps
 
 
 cdef void plan(Reduce *w) noexcept nogil:
@@ -50,7 +51,8 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef Reader largest = largest_reader(g)
     w.r, w.taps = reader(g, 0), g.filter_rows * g.filter_cols
     w.held = held_planes(w.storage, &w.r)
-    w.walk = walker(&w.r)
+    w.walk = walker(g, &w.r)
+    w.each = is_apart(g) and w.walk != walk_square
     w.size, w.lines, w.shared = view_size(g, &largest), padded(copied_rows(&largest, largest.rows, g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, BLOCKS), VL)
     w.blocks = divide_up(g.groups, w.channels)
@@ -65,7 +67,7 @@ cdef struct Tile:
     int held                                            # what planes are computed from
     const char *dy
     int64_t dy_row                                      # in bytes
-    int64_t tap_rows, tap_cols
+    int64_t tap_rows, tap_cols, tap_step                # the last one of rows
     const real *masks                                   # [vector][tap][VL]
     int64_t sums_row, sums_col                          # distances of the sums of taps
     int64_t x_ahead, dy_ahead                           # how far ahead rows are fetched, in bytes
@@ -167,6 +169,47 @@ cdef inline void planes_ukr(int held, bint twins, int taps, int wide, int step, 
                 store(sums + i * sums_row + j * sums_col, acc[i * wide + j])
 
 
+cdef inline void apart_ukr(int held, const Tile *s, real *sums) noexcept nogil:
+    """planes_ukr for square filters whose taps are apart: each row of x meets the rows of dy that read it.
+
+    *Assumes:* held is a compile-time constant of the caller; rows have no step.
+    """
+    cdef vec[SQUARE * SQUARE] acc
+    cdef vec[SQUARE] mask
+    cdef vec[SQUARE] column
+    cdef vec d
+    cdef const char *x
+    cdef const char *at
+    cdef int64_t low = s.v.low, high = s.v.high, rows = s.rows, x_row = s.v.row, dy_row = s.dy_row, unit = s.unit, tap_step = s.tap_step
+    cdef int64_t x_ahead = s.x_ahead, dy_ahead = s.dy_ahead, line = VL * item_size(held), q, y, r
+    cdef int i, j
+    for i in range(SQUARE):
+        for j in range(SQUARE):
+            acc[i * SQUARE + j] = load(sums + i * s.sums_row + j * s.sums_col)
+    for q in range(s.vectors):
+        for j in range(SQUARE):
+            mask[j] = load(s.masks + (q * SQUARE + j) * VL)
+        x = s.v.cells + q * line + s.x + low * x_row
+        for y in range(low, high):
+            x = <const char *> unknown(<const real *> x)
+            prefetch_soon(x + x_ahead)
+            for j in range(SQUARE):
+                column[j] = keep(load_stored(held, x + j * unit), mask[j])
+            for i in range(SQUARE):
+                r = y - i * tap_step
+                if 0 <= r < rows:
+                    at = s.dy + q * line + r * dy_row
+                    if i == SQUARE // 2:
+                        prefetch_soon(at + dy_ahead)
+                    d = load_stored(held, at)
+                    for j in range(SQUARE):
+                        acc[i * SQUARE + j] += column[j] * d
+            x += x_row
+    for i in range(SQUARE):
+        for j in range(SQUARE):
+            store(sums + i * s.sums_row + j * s.sums_col, acc[i * SQUARE + j])
+
+
 cdef inline int tile_cols(int taps) noexcept nogil:
     """Columns of taps of a register tile with so many rows of them: enough for an addition to end before the next one to its sum, if they fit."""
     if taps > 4 and MR <= 6:
@@ -182,6 +225,9 @@ cdef inline void planes_tile(int held, int taps, bint wide, int step, int by, co
     while wide and s.tap_cols - tap >= tile_cols(taps):
         planes_ukr(held, False, taps, tile_cols(taps), step, by, s, tap, sums + tap * s.sums_col)
         tap += tile_cols(taps)
+    if wide and taps < SQUARE and s.tap_cols - tap == SQUARE:
+        planes_ukr(held, False, taps, SQUARE, step, by, s, tap, sums + tap * s.sums_col)
+        return
     while tap < s.tap_cols:
         planes_ukr(held, False, taps, 1, step, by, s, tap, sums + tap * s.sums_col)
         tap += 1
@@ -228,6 +274,12 @@ cdef void walk_columns_by_two(const Tile *s, real *sums) noexcept nogil:
     planes_taps(REAL_STORAGE, False, 1, 2, s, sums)
 
 
+cdef void walk_square(const Tile *s, real *sums) noexcept nogil:
+    if s.held == REAL_STORAGE: apart_ukr(REAL_STORAGE, s, sums)
+    elif WIDE > 1 and s.held == BFLOAT16: apart_ukr(BFLOAT16, s, sums)
+    elif WIDE > 1 and s.held == FLOAT16: apart_ukr(FLOAT16, s, sums)
+
+
 cdef void walk_apart(const Tile *s, real *sums) noexcept nogil:
     planes_taps(REAL_STORAGE, False, 2, 2, s, sums)
 
@@ -240,15 +292,32 @@ cdef void walk_twins_by_two(const Tile *s, real *sums) noexcept nogil:
     held_twins(2, s, sums)
 
 
-cdef walk_t walker(const Reader *r) noexcept nogil:
-    """For the steps of rows and columns: both by two, of which taps are neighbours or not, or one of them."""
+cdef walk_t walker(const Problem *g, const Reader *r) noexcept nogil:
+    """For the steps of rows and columns: both by two, of which taps are neighbours or not, or one of them. Rows of taps that are apart have no step."""
     if r.twins:
         return walk_twins if r.col.z_step == 1 else walk_twins_by_two
+    if is_apart(g) and r.row.taps == r.col.taps == SQUARE and r.row.z_step == r.col.z_step == 1:
+        return walk_square
     if r.col.z_step == 1:
-        return walk_ones if r.row.z_step == 1 else walk_rows_by_two
-    if r.row.z_step == 1:
+        return walk_ones if r.row.z_step == 1 or is_apart(g) else walk_rows_by_two
+    if r.row.z_step == 1 or is_apart(g):
         return walk_columns_by_two
     return walk_twos if r.col.tap_step == 1 else walk_apart
+
+
+cdef void walk_each(const Reduce *w, const Lane *row, const Tile *s, real *sums) noexcept nogil:
+    """Adds a strip to the sums of one row of taps after the other. The middle one, which meets most rows, fetches what lies ahead."""
+    cdef int64_t i, y
+    cdef Tile one
+    for i in range(row.taps):
+        y = i * row.tap_step
+        one = s[0]
+        one.tap_rows, one.v.cells, one.v.row = 1, s.v.cells + y * s.v.row, row.z_step * s.v.row
+        one.v.low, one.v.high = divide_up(larger(s.v.low - y, 0), row.z_step), smaller(divide_up(larger(s.v.high - y, 0), row.z_step), s.rows)
+        if i != row.taps // 2:
+            one.x_ahead = one.dy_ahead = 0
+        if one.v.low < one.v.high:
+            w.walk(&one, sums + i * s.sums_row)
 
 
 cdef bint dy_lies(const Reduce *w, int64_t plane) noexcept nogil:
@@ -280,7 +349,7 @@ cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t p
     cdef int64_t t = 0, done, some, each = item_size(w.held)
     cdef Tile s
     s.x, s.unit, s.vectors, s.tap_rows, s.tap_cols = r.col.src_start * each, r.col.tap_step * each, r.line // VL, r.row.taps, r.col.taps
-    s.held, s.masks, s.sums_col = w.held, w.masks, w.channels * VL
+    s.held, s.masks, s.sums_col, s.tap_step = w.held, w.masks, w.channels * VL, r.row.tap_step
     s.sums_row = g.filter_cols * s.sums_col
     while t < r.row.count:
         s.rows = smaller(r.rows, r.row.count - t)
@@ -293,7 +362,10 @@ cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t p
         while done < planes:
             some = smaller(planes - done, 2) if r.twins else 1
             s.twin_x, s.twin_dy = (some - 1) * g.src_rows * g.src_cols * each, (some - 1) * g.dst_rows * g.dst_cols * each
-            w.walk(&s, sums + done * VL)
+            if w.each:
+                walk_each(w, &r.row, &s, sums + done * VL)
+            else:
+                w.walk(&s, sums + done * VL)
             s.v.cells += some * g.src_rows * g.src_cols * each
             s.dy += some * g.dst_rows * g.dst_cols * each
             done += some

@@ -356,7 +356,9 @@ cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col
     s.high = divide_up(g.src_cols - x, col.src_unit)
     s.skip = i * pixels - q
     s.weights = (row.filter_start * g.filter_cols + col.filter_start) * s.lanes
-    if s.strips:
+    if s.strips and share_nothing(g) and t + s.rows >= row.count:
+        s.src_ahead, s.dst_ahead = g.src_x * size - (t * s.step + (s.taps // 2 * s.unit if t == 0 else 0)) * s.src_y, g.dst_x * size - t * s.dst_y
+    elif s.strips:
         s.src_ahead, s.dst_ahead = s.rows * s.step * s.src_y, s.rows * s.dst_y
     elif q < last:
         s.src_ahead, s.dst_ahead = smaller(pixels, last - q) * col.z_step * s.src_x, smaller(pixels, last - q) * s.dst_x

@@ -347,7 +347,8 @@ cdef inline int64_t tall_pixels(const Lane *col) noexcept nogil:
 
 
 cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col, int64_t n, int64_t t, int64_t pixels, int64_t i) noexcept nogil:
-    """At tile i of a lane of columns, in rows t.. of image n. The last tile begins early enough to be full."""
+    """At tile i of a lane of columns, in rows t.. of image n. The last tile begins early enough to be full. The last strip of a pair of lanes is followed by the pair
+    beside it: fetched, that takes 0.6 to 1.0 of the time of what lies beyond, of filters' gradients (Zen 4)."""
     cdef int64_t last = col.count - pixels, q = smaller(i * pixels, last), x = col.src_start + col.src_unit * col.z_step * q, size = item_size(s.storage)
     s.src_x, s.dst_x, s.filter_col = col.src_unit * g.src_x * size, col.out_step * g.dst_x * size, col.filter_step * s.lanes
     s.src = (n * g.src_n + x * g.src_x) * size

@@ -139,7 +139,9 @@ PLANES = [
     Problem(n=2, h=17, w=21, c=3, m=1, r=3, s=3, dilations=(2, 3), padding="SAME", layout="NCHW"),  # lanes of rows
     Problem(n=1, h=40, w=90, c=2, m=1, r=3, s=3, dilations=(12, 12), padding="SAME", layout="NCHW"),
     Problem(n=2, h=31, w=33, c=2, m=1, r=5, s=3, strides=(2, 2), dilations=(2, 3), padding="SAME", layout="NCHW"),
-    Problem(n=1, h=95, w=98, c=2, m=1, r=3, s=3, dilations=(40, 30), padding="SAME", layout="NCHW"),  # of two rows
+    Problem(
+        n=1, h=95, w=98, c=2, m=1, r=3, s=3, dilations=(40, 30), padding="SAME", layout="NCHW"
+    ),  # lanes of two or three rows
     *APART,
 ]
 LARGE = {

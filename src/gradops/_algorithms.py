@@ -272,6 +272,7 @@ image          rows  float32     bfloat16    float64     AVX2
 =============  ====  ==========  ==========  ==========  ==========
 
 Of other filters, float32: 2x2 taps 2.54 and 2.08 with 2.8 rows, 1.08 and 0.72 with 5.4; 5x5 1.37 and 1.41, 0.60 and 0.64; 7x7 1.45 and 2.11, 0.63 and 0.72.
+Walking down larger planes, of 97 to 300 pixels a row with lanes of two rows, takes 0.35 to 0.95 of the time of `depthwise`.
 """
 
 WIDEST_VECTOR = 16

@@ -25,8 +25,8 @@ from gradops._algorithms import (
     MOST_PLANE_ROWS,
     MOST_ROWS,
     MOST_STEP,
+    SQUARE_TAPS,
     TWIN_PIXELS,
-    TWIN_TAPS,
     WIDEST_VECTOR,
     reads_apart,
 )
@@ -308,7 +308,7 @@ def test_planes_are_taken_where_two_share_a_vector(op):
         return accepting(op, replace(problem, **changed))[0]
 
     for stride, pixels in TWIN_PIXELS.items():
-        least = max(pixels[0], LEAST_PIXELS_A_TAP * TWIN_TAPS) if op.result == "filter" else pixels[0]
+        least = max(pixels[0], LEAST_PIXELS_A_TAP * SQUARE_TAPS) if op.result == "filter" else pixels[0]
         assert {first(stride * width, stride) for width in range(least, pixels[-1] + 1)} == {"planes"}
         assert first(stride * (pixels[0] - 1), stride) == "inplace"
         for changed in (

@@ -230,7 +230,7 @@ float64   9         1.24  0.83  0.71    1.40  1.26  0.89    1.23  0.87  0.78    
 ========  ========  ==================  ==================  ==================  ==================
 """
 
-TWIN_TAPS, TWIN_PIXELS = 3, {1: range(6, 9), 2: range(5, 9)}
+SQUARE_TAPS, TWIN_PIXELS = 3, {1: range(6, 9), 2: range(5, 9)}
 """Rows and columns of a filter, and pixels of a row by its stride, of which `planes` computes two planes with a vector, so that it is taken where `inplace`
 accepts, too. Times of `inplace` over those of `planes`, 8 images of 768 channels, 2 threads of a Zen 4, of outputs, gradients of inputs and of filters:
 
@@ -255,7 +255,7 @@ bfloat16 was measured while its planes were widened in memory.
 
 LEAST_WALK_ROWS, LEAST_WALK_ROWS_SQUARE, MOST_APART_PIXELS = 3, 8.5, 96 * 96
 """Rows for each step of a dilation from which on a tile of `planes` walks down those that use the same taps, and reads each once, instead of reading what
-dilated taps need for each row anew; the second of square filters without strides; and pixels of an image from which on it always does, since a first cache does
+dilated taps need for each row anew; the second of 3x3 taps (SQUARE_TAPS) without strides; and pixels of an image from which on it always does, since a first cache does
 not hold it. Times of walking over reading apart, 3x3 taps, 128 channels, 34,000 pixels in all images, 2 threads of a Zen 4, gradients of input and filter:
 
 =============  ====  ==========  ==========  ==========  ==========
@@ -840,7 +840,7 @@ def reads_apart(rows: Axis, cols: Axis, scatters: bool) -> bool:
     """Whether `planes` reads what dilated rows of taps need for each row anew."""
     period = rows.dilation // gcd(rows.stride, rows.dilation)
     height = rows.size // rows.stride if scatters else rows.out
-    square = rows.taps == cols.taps == TWIN_TAPS and rows.stride == cols.stride == 1
+    square = rows.taps == cols.taps == SQUARE_TAPS and rows.stride == cols.stride == 1
     small = max(rows.size * cols.size, rows.out * cols.out) <= MOST_APART_PIXELS
     return small and period > 1 and height < period * (LEAST_WALK_ROWS_SQUARE if square else LEAST_WALK_ROWS)
 
@@ -848,7 +848,9 @@ def reads_apart(rows: Axis, cols: Axis, scatters: bool) -> bool:
 def _twins(result: str, rows: Axis, cols: Axis) -> bool:
     """Whether rows of `planes` fill half of a vector, which has two of them."""
     width = cols.size // cols.stride if result == "input" else cols.out
-    square = rows.taps == cols.taps == TWIN_TAPS and rows.dilation == cols.dilation == 1 and rows.stride == cols.stride
+    square = (
+        rows.taps == cols.taps == SQUARE_TAPS and rows.dilation == cols.dilation == 1 and rows.stride == cols.stride
+    )
     return square and width in TWIN_PIXELS[cols.stride]
 
 

@@ -226,8 +226,8 @@ cdef inline bint is_across(const Problem *g, int storage, int held, bint far) no
 
 
 cdef inline bint is_short(const Lane *col, bint far) noexcept nogil:
-    """Whether rows had better have tiles of three pixels: of five and six in images that no cache holds, where those of four, which compute some twice, read more. In a cache
-    they take 0.6 to 1.0 of the time (Zen 4)."""
+    """Whether rows had better have tiles of three pixels, or two: those of five and six in images that no cache holds, where tiles of four, which compute some twice, read
+    more. In a cache tiles of four take 0.6 to 1.0 of the time of three (Zen 4)."""
     return 1 < col.count < (7 if far else 4) and col.count != 4
 
 

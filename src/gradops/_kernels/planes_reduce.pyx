@@ -220,7 +220,8 @@ cdef inline int tile_cols(int taps) noexcept nogil:
 
 
 cdef inline void planes_tile(int held, int taps, bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
-    """planes_ukr for all columns of taps, several at once if wide."""
+    """planes_ukr for all columns of taps, several at once if wide: of one or two rows also the three of a row that are left, which one by one take 1.05 to 1.5 times
+    as long (float32 and bfloat16, Zen 4)."""
     cdef int64_t tap = 0
     while wide and s.tap_cols - tap >= tile_cols(taps):
         planes_ukr(held, False, taps, tile_cols(taps), step, by, s, tap, sums + tap * s.sums_col)
@@ -280,7 +281,7 @@ cdef void walk_square(const Tile *s, real *sums) noexcept nogil:
     elif WIDE > 1 and s.held == FLOAT16: apart_ukr(FLOAT16, s, sums)
 
 
-cdef void walk_apart(const Tile *s, real *sums) noexcept nogil:
+cdef void walk_dilated_twos(const Tile *s, real *sums) noexcept nogil:
     planes_taps(REAL_STORAGE, False, 2, 2, s, sums)
 
 
@@ -302,7 +303,7 @@ cdef walk_t walker(const Problem *g, const Reader *r) noexcept nogil:
         return walk_ones if r.row.z_step == 1 or is_apart(g) else walk_rows_by_two
     if r.row.z_step == 1 or is_apart(g):
         return walk_columns_by_two
-    return walk_twos if r.col.tap_step == 1 else walk_apart
+    return walk_twos if r.col.tap_step == 1 else walk_dilated_twos
 
 
 cdef void walk_each(const Reduce *w, const Lane *row, const Tile *s, real *sums) noexcept nogil:

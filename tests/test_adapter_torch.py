@@ -286,8 +286,8 @@ def test_wrong_shapes_are_pytorchs_own_errors():
     assert str(enabled.value) == str(native.value)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("one-channel", "too little work"), ("3x3", "PyTorch is as fast")])
-def test_small_work_is_left_to_pytorch_by_auto(name, reason):
+@pytest.mark.parametrize(("name", "reason"), [("one-channel", "too little work"), ("transposed", "PyTorch is as fast")])
+def test_what_pytorch_does_as_fast_is_left_to_it_by_auto(name, reason):
     convolve, x, w, dy = operands(name)
     expected = gradients(convolve, x, w, dy)
     with gt.enabled():
@@ -318,6 +318,26 @@ def test_auto_takes_one_gradient_and_leaves_the_other():
         assert gt.stats() == ({"input": 1}, {"PyTorch is as fast": 1})
     close(got[0], expected[0], torch.float32)
     assert torch.equal(got[1], expected[1])
+
+
+@pytest.mark.parametrize(
+    ("images", "outputs", "taps", "stride", "layout", "taken"),
+    [
+        ((1, 32, 16, 16), 48, 1, 1, torch.contiguous_format, True),
+        ((1, 32, 16, 16), 32, 1, 1, torch.contiguous_format, False),  # too little work
+        ((1, 128, 8, 8), 128, 3, 1, torch.contiguous_format, True),
+        ((1, 128, 8, 7), 128, 3, 1, torch.contiguous_format, False),  # too few pixels for the copies of the filter
+        ((1, 128, 8, 7), 128, 3, 1, torch.channels_last, True),
+        ((4, 128, 20, 20), 128, 3, 2, torch.contiguous_format, False),
+    ],
+)
+def test_auto_weighs_work_and_pixels(images, outputs, taps, stride, layout, taken):
+    x = torch.randn(images).contiguous(memory_format=layout).requires_grad_()
+    w = torch.randn(outputs, images[1], taps, taps).contiguous(memory_format=layout).requires_grad_()
+    with gt.enabled():
+        functional.conv2d(x, w, stride=stride, padding=taps // 2).sum().backward()
+        assert gt.stats().taken == ({"input": 1, "filter": 1} if taken else {})
+        assert sum(gt.stats().declined.values()) == (0 if taken else 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

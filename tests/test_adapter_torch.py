@@ -325,9 +325,9 @@ def test_auto_takes_one_gradient_and_leaves_the_other():
     [
         ((1, 32, 16, 16), 48, 1, 1, torch.contiguous_format, True),
         ((1, 32, 16, 16), 32, 1, 1, torch.contiguous_format, False),  # too little work
-        ((1, 128, 8, 8), 128, 3, 1, torch.contiguous_format, True),
-        ((1, 128, 8, 7), 128, 3, 1, torch.contiguous_format, False),  # too few pixels for the copies of the filter
-        ((1, 128, 8, 7), 128, 3, 1, torch.channels_last, True),
+        ((1, 256, 8, 8), 256, 3, 1, torch.contiguous_format, True),
+        ((1, 256, 8, 7), 256, 3, 1, torch.contiguous_format, False),  # too few pixels for the copies of the filter
+        ((1, 256, 8, 7), 256, 3, 1, torch.channels_last, True),
         ((4, 128, 20, 20), 128, 3, 2, torch.contiguous_format, False),
     ],
 )

@@ -29,6 +29,9 @@ PROBLEMS = [
     Problem(n=2, h=25, w=23, c=300, k=141, r=1, s=1, strides=(2, 2)),  # wide layers, packed as tiles read them
     Problem(n=2, h=17, w=14, c=61, k=150, r=3, s=3, dilations=(2, 1), padding="SAME"),
     Problem(n=2, h=25, w=24, c=60, k=84, r=2, s=3, dilations=(2, 1), groups=3, padding=(1, 2, 0, 3)),
+    Problem(n=3, h=9, w=7, c=129, k=40, r=3, s=3, padding="SAME"),  # pairs of pixels that two rows have
+    Problem(n=2, h=14, w=23, c=130, k=33, r=3, s=5, strides=(2, 3), padding=(9, 0, 7, 6)),  # rows that lie outside
+    Problem(n=2, h=41, w=1, c=131, k=12, r=3, s=1, dilations=(2, 1), padding="SAME"),
 ]
 CASES = [
     pytest.param(Problem.parse(f"{str(base)[:-5]}_{layout}"), id=f"{base}-{layout}")

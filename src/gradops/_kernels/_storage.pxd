@@ -207,14 +207,15 @@ cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *d
 
 cdef inline void narrow_in_turns(int storage, const real *even, const real *odd, int64_t n, char *dst) noexcept nogil:
     """dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. Reads up to a multiple of VL."""
-    cdef int64_t i
-    cdef real[16] words
+    cdef int64_t whole = n // VL * VL, i
+    cdef bint bfloat = not is_float16(storage)
     if not has_halves(storage):
         interleave(even, odd, n, <real *> dst)
         return
-    for i in range(divide_up(n, VL)):
-        store(words, pair_narrowed(not is_float16(storage), load(even + i * VL), load(odd + i * VL)))
-        copy_halves(words, 2 * smaller(n - i * VL, VL), dst + i * VL * 4)
+    for i in range(n // VL):
+        store(<real *> dst + i * VL, pair_narrowed(bfloat, load(even + i * VL), load(odd + i * VL)))
+    if whole < n:
+        store_some(<real *> dst + whole, n - whole, pair_narrowed(bfloat, load(even + whole), load(odd + whole)))
 
 
 cdef inline int64_t block_start(int64_t index, int64_t size, int64_t block) noexcept nogil:

@@ -204,15 +204,15 @@ cdef Lines dst_lines(const Gather *w, const Patches *p, const Block *b, const Ba
 cdef bint multiply_band(const Gather *w, const Patches *p, int64_t pair, const Block *b, int64_t k) noexcept nogil:
     """multiply_pixels with each row of src copied once, from where all of its taps read it: tiles do not go beyond a row. False, and nothing is done,
     where there is no band."""
-    cdef int64_t kc = smaller(KC, slots(p) - k * KC)
+    cdef int64_t most = pass_slots(w, p), kc = smaller(most, slots(p) - k * most)
     cdef bint kept = keeps_band(w, p)
     cdef Plan *plan = b.plans
     cdef Ahead ahead
     cdef Block sliding
     if not kept and (TILE > 1 or not has_band(p)):
         return False
-    if (b.group == b.first_group and b.chunk == 0) or slots(p) > KC:
-        place_band(p, b.first, b.count, 0 if kept else k * KC, slots(p) if kept else kc, PAIR, &plan.band)
+    if (b.group == b.first_group and b.chunk == 0) or slots(p) > most:
+        place_band(p, b.first, b.count, 0 if kept else k * most, slots(p) if kept else kc, PAIR, &plan.band)
         plan.fits = kept or within(p, &plan.band, band_room(w))
         plan_tiles(w, p, p, b, k, &plan.band, plan)
     if not plan.fits:
@@ -271,20 +271,21 @@ cdef void plan_tiles(const Gather *w, const Patches *p, const Patches *phase, co
     of a bundle: of 16 and 32 channels, they take 0.9 to 0.95 of the time (float32, Zen 5)."""
     cdef int64_t begin = ((phase.row.src_start - p.row.src_start) * band.width + phase.col.src_start - p.col.src_start) * band.pixel
     cdef int64_t rows = 1, cols = 1, ldc = w.channels + PAD, done = 0, run, own, count, i, t, slot
-    cdef bint together = orders_phases(w), passes = slots(phase) > KC or w.chunks > 1 or w.g.dst_c != 1 or w.fold.rows > 0
+    cdef int64_t most = pass_slots(w, phase)
+    cdef bint together = orders_phases(w), passes = slots(phase) > most or w.chunks > 1 or w.g.dst_c != 1 or w.fold.rows > 0
     cdef Pixel now = band.first
     cdef Taps taps, inside
     cdef Tile *tile
     if together:
         rows, cols = w.g.row_lanes, w.g.col_lanes
     taps.at, taps.depth = plan.at, plan.depth
-    taps.count = place_taps(phase, band, k * KC, smaller(KC, slots(phase) - k * KC), plan.at, plan.depth)
+    taps.count = place_taps(phase, band, k * most, smaller(most, slots(phase) - k * most), plan.at, plan.depth)
     plan.tiles, plan.window = 0, window_of(phase)
     while done < b.count:
         run = smaller(p.col.count - now.v, b.count - done)
         own = smaller(run, phase.col.count - now.v) if now.u < phase.row.count else 0
         count = divide_up(own, 2 * w.tile_rows if TILE > 1 else MR)
-        inside = taps_inside(phase, &taps, k * KC, now.u, &slot)
+        inside = taps_inside(phase, &taps, k * most, now.u, &slot)
         for t in range(count):
             tile = &plan.tile[plan.tiles]
             i = tile_begin(own, t, count, w.tile_rows)
@@ -319,7 +320,7 @@ cdef void multiply_taps(const Gather *w, const Patches *p, int64_t pair, const B
     cdef int64_t whole = b.channels // VL * VL if writes or ends_in_dst(w) else 0, distance = panel_distance(w, p)
     cdef int64_t ldc = (w.channels + PAD) * (g.col_lanes if orders_phases(w) else 1), inner = divide_up(whole, NR), panels_all = inner + divide_up(b.channels - whole, NR), m, n, j, channel
     cdef const real *filter = packed_filter(w, pair, b)
-    cdef bint begun = k > 0 or b.chunk > 0, last = (k + 1) * KC >= slots(p) and b.chunk == w.chunks - 1
+    cdef bint begun = k > 0 or b.chunk > 0, last = (k + 1) * pass_slots(w, p) >= slots(p) and b.chunk == w.chunks - 1
     cdef Operands product = operands(0, NULL, lda, NR, ldc, begun)
     cdef const Tile *tile
     cdef real *c

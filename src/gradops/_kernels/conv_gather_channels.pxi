@@ -71,7 +71,8 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
             product.two, two = LINE, <const char *> (filter + (t + 1) * distance)
         c = panel_in_dst(w, p, b, j) if writes else NULL
         product.ldc = w.g.dst_c if c != NULL else w.ldp
-        c = (c if c != NULL else b.c + j * NR) + i * product.ldc
+        product.narrow = PAIR > 1 and c != NULL
+        c = at_result(product.narrow, c if c != NULL else b.c + j * NR, i * product.ldc)
         (fetching_column_tile if product.one or product.two else column_tile)(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + t * distance,
                                                                               b.patch + j * NR, c, one, two)
     for j in range(panels if writes and last else 0):
@@ -82,8 +83,8 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
 
 cdef bint writes_planes(const Gather *w, const Patches *p) noexcept nogil:
     """Whether register tiles write planes of dst, but where a panel has pixels of two. What is copied there takes 1.0 to 1.1 times as long, float64 up to 1.15
-    (Granite Rapids)."""
-    return w.storage == REAL_STORAGE and not w.in_turns and dst_in_planes(p) and p.row.count * p.col.count >= 4 * NR
+    (Granite Rapids), pairs, which are rounded then, 1.03 to 1.13 (Zen 4)."""
+    return (w.storage == REAL_STORAGE or (PAIR > 1 and slots(p) <= KC)) and not w.in_turns and dst_in_planes(p) and p.row.count * p.col.count >= 4 * NR
 
 
 cdef real *panel_in_dst(const Gather *w, const Patches *p, const Block *b, int64_t j) noexcept nogil:
@@ -92,7 +93,7 @@ cdef real *panel_in_dst(const Gather *w, const Patches *p, const Block *b, int64
     cdef int64_t plane = p.row.count * p.col.count, first = b.first + j * NR, n = first // plane, i = first - n * plane, count = smaller(NR, b.count - j * NR)
     if i + count > plane or count % VL:
         return NULL
-    return <real *> w.dst + n * g.dst_n + i + (b.group * g.dst_channels + b.channel) * g.dst_c
+    return at_result(PAIR > 1, <real *> w.dst, n * g.dst_n + i + (b.group * g.dst_channels + b.channel) * g.dst_c)
 
 
 cdef void multiply_tiles(const Gather *w, const Patches *p, const Block *b, int64_t k, int64_t kc, const real *filter) noexcept nogil:

@@ -79,6 +79,7 @@ include "conv_reduce_planes.pxi"
 include "conv_reduce_band.pxi"
 include "conv_reduce_strips.pxi"
 include "conv_reduce_packed.pxi"
+include "conv_reduce_pairs.pxi"
 
 
 cdef void plan(Reduce *w, int threads) noexcept nogil:
@@ -225,6 +226,8 @@ cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t 
         rows.at, rows.ld, rows.panel = b.patch, LD, NR
         if PAIR > 1 and rows.lies != NULL:
             pair_lines(rows.lies, rows.row, depth, slots, b.patch, LD)
+        elif PAIR > 1 and pairs_lines(p):
+            pair_patches(p, first, depth, slot, slots, b.turn, b.patch)
         elif PAIR > 1 and lie_in_pairs(p, slot, slots):
             pack_pairs(p, first, depth, slot, slots, b.patch + DEPTH // 2 * LD, LD // 2)
             pair_lines(<const char *> (b.patch + DEPTH // 2 * LD), LD // 2 * sizeof(real), depth, slots, b.patch, LD)

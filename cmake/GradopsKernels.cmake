@@ -10,7 +10,7 @@ set(GRADOPS_LEVELS "")
 
 # -ffp-contract=fast: an ISO -std= would silently give no FMA at all. -fno-math-errno: inline square roots and conversions.
 # -fno-tree-loop-distribute-patterns: short copies and clears stay loops instead of becoming calls of memcpy and memset.
-# -fno-asynchronous-unwind-tables: nothing is thrown through C, and the tables are some percent of the wheel.
+# -fno-asynchronous-unwind-tables: nothing is thrown through kernels, and the tables are some percent of the wheel.
 set(GRADOPS_FLAGS -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-tree-loop-distribute-patterns -fno-asynchronous-unwind-tables
     -fvisibility=hidden)
 # What to warn of, which is mostly Cython's code, takes 6 % of the time to find.
@@ -33,6 +33,7 @@ set(GRADOPS_UNROLLED --param=max-completely-peeled-insns=2000 --param=max-comple
 foreach(search tree-vrp tree-dominator-opts tree-pre split-paths)
   list(APPEND GRADOPS_UNSEARCHED -fno-${search})
 endforeach()
+set(GRADOPS_FLAGS_OF_torch_convolution -fexceptions)           # through which PyTorch's errors are thrown
 set(GRADOPS_FLAGS_OF_gemv_gather $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED}>)
 foreach(stem winograd_gather winograd_reduce)                 # whose tiles GCC would otherwise copy for each caller
   set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED};-fno-ipa-cp-clone>)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +21,9 @@ torch = pytest.importorskip("torch", minversion="2.9", reason="PyTorch of at lea
 import gradops.torch as gt  # noqa: E402
 from gradops import _threads  # noqa: E402
 from gradops._algorithms import ALGORITHMS  # noqa: E402
+from gradops._kernels import torch_convolution  # noqa: E402
 from gradops.testing import LEVELS, forced, runnable  # noqa: E402
-from gradops.torch import _override  # noqa: E402
+from gradops.torch import _boxed, _override, _stable  # noqa: E402
 from gradops.torch._override import KINDS  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
@@ -53,6 +55,10 @@ CASES = {
     "winograd": (False, (4, 64, 28, 28), (72, 64, 3, 3), {"padding": 1}),
 }
 EVERY_CASE = pytest.mark.parametrize("name", CASES)
+WAYS = {"stable": _stable, "boxed": _boxed}
+STABLE = pytest.mark.skipif(not _stable.available(), reason=f"PyTorch {torch.__version__} lacks what is called")
+BOTH_WAYS = pytest.mark.usefixtures("way")
+"""Both registrations, whichever PyTorch this is."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +66,15 @@ def as_it_was():
     """Leave nothing enabled."""
     yield
     gt.disable()
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    """Have `enable` register the kernel over PyTorch's C interface, or that in Python."""
+    if request.param == "stable" and not _stable.available():
+        pytest.skip(f"PyTorch {torch.__version__} lacks what the kernel over its C interface calls")
+    monkeypatch.setattr(_override, "_register", WAYS[request.param].Registration)
+    return request.param
 
 
 def operands(name, dtype=torch.float32, image_format="contiguous", filter_format="contiguous"):
@@ -108,6 +123,7 @@ def check(name, dtype, image_format, filter_format):
         ], "memory format"
 
 
+@BOTH_WAYS
 @EVERY_CASE
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_gradients_are_those_of_pytorch_in_its_memory_format(name, dtype):
@@ -134,6 +150,7 @@ def test_every_algorithm_reads_and_writes_pytorchs_filters(name, algorithm):
         check(name, torch.float32, "contiguous", "channels_last")
 
 
+@BOTH_WAYS
 @EVERY_CASE
 def test_only_what_is_asked_for_is_computed(name):
     convolve, x, w, dy = operands(name)
@@ -147,6 +164,7 @@ def test_only_what_is_asked_for_is_computed(name):
     assert torch.equal(dw, both[1])
 
 
+@BOTH_WAYS
 def test_the_gradient_of_a_bias_is_the_sum():
     layer, x = nn.Conv2d(3, 8, 3), torch.randn(2, 3, 9, 9)
     expected = torch.autograd.grad(layer(x).square().sum(), list(layer.parameters()))
@@ -161,6 +179,7 @@ def test_the_gradient_of_a_bias_is_the_sum():
     torch.testing.assert_close(alone, expected[1])
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("taken", ["all", ("grouped",)])
@@ -177,6 +196,7 @@ def test_the_gradient_of_a_bias_of_many_pixels_is_rounded_once(dtype, memory_for
         assert sums.dtype is dtype
 
 
+@BOTH_WAYS
 def test_an_expanded_gradient_is_read_right():
     convolve, x, w, _ = operands("3x3")
     expected = torch.autograd.grad(convolve(x, w).sum(), (x, w))
@@ -187,6 +207,7 @@ def test_an_expanded_gradient_is_read_right():
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
+@BOTH_WAYS
 def test_slices_of_larger_tensors_are_read_right():
     x = torch.randn(2, 20, 15, 14)[:, 1:17, 1:-1, ::2].requires_grad_()
     w = torch.randn(9, 24, 3, 3)[:8, 8:].requires_grad_()
@@ -199,6 +220,7 @@ def test_slices_of_larger_tensors_are_read_right():
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
+@BOTH_WAYS
 def test_infinities_go_where_their_products_go():
     convolve, x, w, dy = operands("3x3", torch.float64)
     dy[0, 0, 0, 0], dy[1, 3, 5, 5] = float("inf"), float("nan")
@@ -212,6 +234,7 @@ def test_infinities_go_where_their_products_go():
     torch.testing.assert_close(got[0][finite], expected[0][finite])
 
 
+@BOTH_WAYS
 def test_large_results_lie_in_memory_that_is_kept():
     x, w = torch.randn(4, 96, 160, 160).requires_grad_(), torch.randn(96, 1, 3, 3)
     dy = torch.randn(4, 96, 160, 160)
@@ -242,6 +265,7 @@ def declined(function):
     return found.declined
 
 
+@BOTH_WAYS
 def test_convolutions_of_other_ranks_are_left_to_pytorch():
     for dims, function in ((1, functional.conv1d), (3, functional.conv3d)):
         x = torch.randn(2, 3, *[6] * dims, requires_grad=True)
@@ -251,6 +275,7 @@ def test_convolutions_of_other_ranks_are_left_to_pytorch():
         }
 
 
+@BOTH_WAYS
 def test_complex_numbers_are_left_to_pytorch():
     x = torch.randn(2, 3, 6, 6, dtype=torch.complex64, requires_grad=True)
     w = torch.randn(4, 3, 3, 3, dtype=torch.complex64, requires_grad=True)
@@ -261,12 +286,14 @@ def test_complex_numbers_are_left_to_pytorch():
         torch.testing.assert_close(one, other)
 
 
+@BOTH_WAYS
 def test_empty_batches_are_left_to_pytorch():
     x = torch.randn(0, 3, 6, 6, requires_grad=True)
     w = torch.randn(4, 3, 3, 3, requires_grad=True)
     assert declined(lambda: torch.autograd.grad(functional.conv2d(x, w).sum(), (x, w))) == {"empty": 2}
 
 
+@BOTH_WAYS
 def test_output_padding_beyond_the_stride_is_left_to_pytorch():
     x = torch.randn(1, 4, 5, 5, requires_grad=True)
     w = torch.randn(4, 3, 3, 3, requires_grad=True)
@@ -275,6 +302,7 @@ def test_output_padding_beyond_the_stride_is_left_to_pytorch():
     assert sum(reasons.values()) == 2
 
 
+@BOTH_WAYS
 def test_wrong_shapes_are_pytorchs_own_errors():
     op = torch.ops.aten.convolution_backward
     given = (torch.ones(1, 4, 9, 9), torch.ones(1, 3, 6, 6), torch.ones(4, 3, 3, 3), None, [1, 1], [0, 0], [1, 1])
@@ -286,6 +314,7 @@ def test_wrong_shapes_are_pytorchs_own_errors():
     assert str(enabled.value) == str(native.value)
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize(("name", "reason"), [("one-channel", "too little work"), ("transposed", "PyTorch is as fast")])
 def test_what_pytorch_does_as_fast_is_left_to_it_by_auto(name, reason):
     convolve, x, w, dy = operands(name)
@@ -297,13 +326,83 @@ def test_what_pytorch_does_as_fast_is_left_to_it_by_auto(name, reason):
 
 
 def test_counts_outlast_the_decisions(monkeypatch):
-    monkeypatch.setattr(_override, "MOST_CASES", 2)
+    monkeypatch.setattr(_override, "_register", _boxed.Registration)
+    monkeypatch.setattr(_boxed, "MOST_CASES", 2)
     with gt.enabled("all"):
         for name in ("3x3", "1x1", "stem", "3x3", "grouped"):
             gradients(*operands(name))
         assert gt.stats() == ({"input": 5, "filter": 5}, {})
 
 
+@STABLE
+def test_more_kinds_of_calls_than_are_kept_are_computed_and_counted():
+    op, w = torch.ops.aten.convolution_backward.default, torch.full((1, 1, 1, 1), 3.0)
+    shapes = list(itertools.product((1,), (1,), range(1, 68), range(1, 68)))
+    with gt.enabled("all"):
+        for shape in (*shapes, *shapes[-9:]):
+            x, dy = torch.full(shape, 2.0), torch.ones(shape)
+            dx, dw, _ = op(dy, x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+            assert torch.equal(dx, dy * 3)
+            assert float(dw) == 2 * dy.numel()
+        calls = len(shapes) + 9
+        assert gt.stats() == ({"input": calls, "filter": calls}, {})
+
+
+@STABLE
+def test_a_call_that_cannot_be_planned_is_pytorchs_and_says_why(monkeypatch):
+    convolve, x, w, dy = operands("3x3")
+    expected = gradients(convolve, x, w, dy)
+
+    def fail(*given):
+        raise RuntimeError("planned badly")
+
+    reported = []
+    monkeypatch.setattr(_stable, "decide", fail)
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    with gt.enabled("all"):
+        got = gradients(convolve, x, w, dy)
+        assert gt.stats() == ({}, {})
+    assert all(torch.equal(one, other) for one, other in zip(got, expected, strict=True))
+    assert [str(each.exc_value) for each in reported] == ["planned badly"]
+
+
+@STABLE
+def test_a_gradient_without_memory_is_an_error(monkeypatch):
+    def fail(size):
+        raise MemoryError
+
+    monkeypatch.setattr(_stable, "_memory", fail)
+    convolve, x, w, dy = operands("split")
+    with gt.enabled("all"), pytest.raises(RuntimeError, match="no memory for a gradient"):
+        gradients(convolve, x, w, dy)
+
+
+@STABLE
+def test_pytorchs_c_interface_is_declared_as_in_its_headers():
+    """Of each function the same kinds of arguments, in the order of what is looked up."""
+    include = Path(torch.__file__).parent / "include" / "torch" / "csrc"
+    names = ("inductor/aoti_torch/c/shim.h", "inductor/aoti_torch/generated/c_shim_cpu.h", "stable/c/shim.h")
+    headers = "".join(re.sub(r"//.*", "", (include / name).read_text()) for name in names)
+    pxd = Path(__file__).parents[1] / "src" / "gradops" / "_kernels" / "_torch.pxd"
+    table = pxd.read_text().partition("cdef struct Torch:")[2]
+    declared = re.findall(r"^    .*?\(\*(\w+)\)\((.*)\) noexcept", table, re.MULTILINE)
+    assert [name for name, _ in declared][:-1] == list(torch_convolution.SYMBOLS)[:-1]
+    for name, arguments in declared[:-1]:
+        (prototype,) = re.findall(rf"\b{name}\(([^;]*)\);", headers)
+        assert kinds(arguments) == kinds(prototype), name
+
+
+def kinds(arguments):
+    """What arguments are passed as: pointers, or numbers of some type."""
+    plain = re.sub(r"\(\s*\*\s*\w+\)\([^)]*\)", "*", arguments.replace("noexcept nogil", ""))  # callbacks
+    found = []
+    for argument in filter(str.strip, plain.split(",")):
+        pointer = "*" in argument or re.search(r"Handle|Tensor|List|Library|kernel_t", argument)
+        found.append("pointer" if pointer else re.sub("Value|StableIValue", "uint64_t", argument.split()[0]))
+    return found
+
+
+@BOTH_WAYS
 def test_auto_takes_one_gradient_and_leaves_the_other():
     x = torch.randn(8, 64, 14, 14, requires_grad=True)
     w = torch.randn(128, 64, 3, 3, requires_grad=True)
@@ -340,6 +439,7 @@ def test_auto_weighs_work_and_pixels(images, outputs, taps, stride, layout, take
         assert sum(gt.stats().declined.values()) == (0 if taken else 2)
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_can_be_chosen(kind):
     of_kind = {"dense": "3x3", "depthwise": "depthwise", "grouped": "grouped", "transposed": "transposed"}
@@ -349,6 +449,7 @@ def test_kinds_can_be_chosen(kind):
         assert gt.stats() == ({"input": 1, "filter": 1}, {"not asked for": 6})
 
 
+@BOTH_WAYS
 def test_declining_costs_microseconds():
     """The bar is 8 us on an idle machine; a test may meet a busy one. On one thread: to wake another takes PyTorch 1 us or 100."""
     given = (torch.ones(1, 2, 4, 4), torch.ones(1, 2, 4, 4), torch.ones(2, 2, 1, 1), [2], [1, 1], [0, 0], [1, 1])
@@ -376,6 +477,7 @@ def test_declining_costs_microseconds():
 # Switching
 
 
+@BOTH_WAYS
 def test_disabling_leaves_pytorch_as_it_was():
     convolve, x, w, dy = operands("3x3")
     expected = gradients(convolve, x, w, dy)
@@ -387,6 +489,7 @@ def test_disabling_leaves_pytorch_as_it_was():
     assert all(torch.equal(one, other) for one, other in zip(gradients(convolve, x, w, dy), expected, strict=True))
 
 
+@BOTH_WAYS
 def test_blocks_nest():
     case = operands("3x3")
     with gt.enabled("all"):
@@ -487,6 +590,7 @@ def test_compiled_models_train_alike(backend, layout):
     np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
+@BOTH_WAYS
 def test_gradients_of_gradients():
     for name in ("3x3-strided", "depthwise", "grouped", "transposed"):
         convolve, x, w, dy = operands(name, torch.float64)
@@ -541,6 +645,7 @@ def test_autocast_trains_alike():
         np.testing.assert_allclose(got, expected, rtol=2e-2)
 
 
+@BOTH_WAYS
 def test_several_python_threads_train_at_once():
     images, labels = batch()
     expected = trained(fresh(), images, labels)
@@ -572,6 +677,7 @@ class Gradients(torch.utils.data.Dataset):
         return x.grad[0], sum(gt.stats().taken.values())
 
 
+@BOTH_WAYS
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_forked_workers_compute_too():
     trained(fresh(), *batch(), steps=1)
@@ -706,8 +812,38 @@ def test_keras_on_the_torch_backend_trains_alike(data_format):
     assert done.stdout.split() == ["64", "80", "0", "32", "32", "80"]
 
 
-def test_the_number_of_threads_is_pytorchs(monkeypatch):
+THREADS = """
+import os, torch, gradops.torch
+from gradops._kernels import torch_convolution
+from torch.nn.functional import conv2d
+like = {"memory_format": torch.channels_last}
+x, dy = (torch.ones(8, 64, 40, 40).contiguous(**like).requires_grad_() for _ in range(2))
+w = torch.ones(64, 64, 1, 1, requires_grad=True)
+gradops.torch.enable("all")
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    torch.autograd.grad(conv2d(x, w), (x, w), dy)
+    print(torch_convolution.most_threads())
+op, given = torch.ops.aten.convolution_backward, (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+child = os.fork()
+if child == 0:
+    dx, dw, _ = op(dy.detach(), x.detach(), w.detach(), *given)
+    os._exit(int(dx[3, 3, 3, 3]) == 64 and int(dw[3, 3, 0, 0]) == 8 * 40 * 40)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@STABLE
+def test_threads_are_as_many_as_pytorchs_and_one_in_forked_children():
+    command = [sys.executable, "-W", "ignore", "-c", THREADS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "2", "1"]
+
+
+def test_the_number_of_threads_is_pytorchs_also_by_way_of_python(monkeypatch):
     seen = []
+    monkeypatch.setattr(_override, "_register", _boxed.Registration)
     monkeypatch.setattr(
         _threads, "checked", lambda n, name="num_threads", was=_threads.checked: seen.append(n) or was(n)
     )

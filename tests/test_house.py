@@ -69,7 +69,7 @@ BENCH_MAY_IMPORT = {
         "problems", "suites", "roof", "runner", "peers", "table", "text", "summary", "report", "plot", "selftest",
     },
 }  # fmt: skip
-BUILT_ONCE = {"entry", "runtime", "tensorflow_kernels", "xla"}
+BUILT_ONCE = {"entry", "runtime", "tensorflow_kernels", "torch_convolution", "xla"}
 """The compiled modules that are no kernels."""
 # The same for the packages of adapters. Only users import them; they take from the floors below what is named here.
 TORCH_MAY_IMPORT = {
@@ -77,7 +77,13 @@ TORCH_MAY_IMPORT = {
     "_functions": {"torch", "torch._convolution", "torch._pooling", "torch._tensors"},
     "_convolution": {"torch", "_geometry", "_problem", "torch._case", "torch._tensors"},
     "_pooling": {"torch", "_call", "_pooling", "torch._case", "torch._tensors"},
-    "_override": {"torch", "torch._case", "torch._table"},
+    "_override": {"torch._boxed", "torch._stable"},
+    "_boxed": {"torch", "torch._answers", "torch._case", "torch._table", "torch._tensors"},
+    "_stable": {
+        "torch", "numpy", "_arrays", "_kernels.torch_convolution", "_threads",
+        "torch._answers", "torch._case", "torch._tensors",
+    },
+    "_answers": {"torch._case", "torch._table"},
     "_case": {
         "torch",
         "_arrays",
@@ -91,7 +97,7 @@ TORCH_MAY_IMPORT = {
     },
     "_table": set(),
     "_tensors": {"torch", "numpy", "_arrays"},
-}
+}  # fmt: skip
 JAX_MAY_IMPORT = {
     "__init__": {"jax", "jax._functions", "jax._override", "jax._pooling", "jax._stats"},
     "_override": {"jax", "jax._convolution", "jax._functions"},

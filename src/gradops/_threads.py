@@ -24,6 +24,7 @@ _global: int | None = None
 _has_used_threads = False
 _only_one = False
 _listeners: list[Callable[[int], None]] = []
+_asked: list[Callable[[], bool]] = []
 
 
 def resolve(num_threads: object = None) -> int:
@@ -101,6 +102,16 @@ def keep_told(listener: Callable[[int], None]) -> None:
     """Calls `listener` with the number of threads of the process, now and whenever that changes: in C, no block of a Python thread is known."""
     _listeners.append(listener)
     _tell()
+
+
+def keep_asking(used: Callable[[], bool]) -> None:
+    """Asks `used` before a child computes whether C code has used several threads, of which no call here tells."""
+    _asked.append(used)
+
+
+def is_limited() -> bool:
+    """Whether this is a child of a process that had used several threads, so that everything runs on one."""
+    return _only_one
 
 
 def _tell() -> None:
@@ -184,7 +195,7 @@ def usable_cpus() -> int:
 
 def _after_fork() -> None:
     global _only_one
-    _only_one = _only_one or _has_used_threads
+    _only_one = _only_one or _has_used_threads or any(used() for used in _asked)
     _tell()
 
 

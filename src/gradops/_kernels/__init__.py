@@ -42,6 +42,7 @@ roof.pyx            what the machine permits, measured for `gradops bench`
 entry.pyx           how Python calls a kernel, and makes recipes for those who call from C
 xla.pyx, _xla.pxd   XLA's custom call, for JAX, and as much of XLA's C interface as it uses
 tensorflow_kernels.pyx, _tensorflow.pxd       kernels for TensorFlow's runtime, which follow recipes, and what they call of its C API
+torch_convolution.pyx, _torch.pxd             the same for PyTorch's backward convolution, over its stable C interface
 runtime.pyx         what this CPU, compiler and OpenMP offer
 
 Nothing here is imported but by `gradops._dispatch`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -14,7 +15,7 @@ from gradops._problem import Plan
 from gradops._values import Shape
 
 from ._table import Layer
-from ._tensors import CHANNELS_LAST, DATA_FORMATS, STORAGES, common_format, empty, memory
+from ._tensors import CHANNELS_LAST, DATA_FORMATS, STORAGES, Outline, empty, format_of, memory
 
 Sizes: TypeAlias = list[int]
 
@@ -25,6 +26,19 @@ MANY = 1 << 21
 
 class Declined(Exception):
     """Why a convolution is left to PyTorch."""
+
+
+class Call(NamedTuple):
+    """What `aten::convolution_backward` is asked, without the numbers."""
+
+    dy: Outline
+    x: Outline
+    w: Outline
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    transposed: bool
+    groups: int
 
 
 class Case(NamedTuple):
@@ -75,30 +89,20 @@ def run(plan: Plan, storage: int, first: torch.Tensor, second: torch.Tensor, res
     compute(plan, [memory(first), memory(second)], storage, memory(result), torch.get_num_threads())
 
 
-def case_of(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    groups: int,
-) -> Case:
-    """How gradops computes what `aten::convolution_backward` is asked. Raises `Declined` where it does not."""
-    if not (dy.dim() == x.dim() == w.dim() == 4 and len(stride) == len(padding) == len(dilation) == 2):
+def case_of(call: Call) -> Case:
+    """How gradops computes what a call is asked. Raises `Declined` where it does not."""
+    dy, x, w, stride, padding, dilation, transposed, groups = call
+    if not (len(dy.shape) == len(x.shape) == len(w.shape) == 4 and len(stride) == len(padding) == len(dilation) == 2):
         raise Declined("not 2-d")
-    if x.dtype not in STORAGES or not dy.dtype == x.dtype == w.dtype:
+    if x.dtype is None or not dy.dtype == x.dtype == w.dtype:
         raise Declined("dtype")
-    if not all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (dy, x, w)):
-        raise Declined("not a dense tensor on the CPU")
     if 0 in (*x.shape, *w.shape, *dy.shape):
         raise Declined("empty")
     if min(padding) < 0:
         raise Declined("negative padding")
-    memory_format = common_format(x, w)
+    memory_format = format_of(x[:2], w[:2])
     images = (dy, x) if transposed else (x, dy)
-    source, grid = (arranged(tuple(image.shape), memory_format) for image in images)
+    source, grid = (arranged(image.shape, memory_format) for image in images)
     k, c, r, s = w.shape
     given = attributes(stride, ((padding[0],) * 2, (padding[1],) * 2), dilation, memory_format)
     try:
@@ -125,12 +129,12 @@ def case_of(
         stride=(stride[0], stride[1]),
         dilation=(dilation[0], dilation[1]),
         plane=images[0].shape[2] * images[0].shape[3],
-        work=after.numel() * c * r * s,
+        work=prod(after.shape) * c * r * s,
         tiled=x.dtype is torch.bfloat16 and selected() == TILED,
     )
     storage = STORAGES[x.dtype]
-    many = dy.dtype.itemsize == 2 and dy.numel() >= MANY
-    sums = recipe(sums_of(tuple(dy.shape), memory_format), storage) if many else None
+    many = x.dtype.itemsize == 2 and prod(dy.shape) >= MANY
+    sums = recipe(sums_of(dy.shape, memory_format), storage) if many else None
     return Case(layer, memory_format, recipe(inputs, storage), recipe(filters, storage), sums)
 
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from threading import Lock, RLock
-from typing import Any, NamedTuple
+from threading import RLock
+from typing import NamedTuple
 
-import torch
+from . import _boxed, _stable
 
-from ._case import Case, Declined, Sizes, case_of
-from ._table import LEAST, wins
-
-OP = "convolution_backward"
 KINDS = ("dense", "depthwise", "grouped", "transposed")
-MOST_CASES = 4096
-"""Decisions that are remembered; then they begin anew."""
 
 
 class Stats(NamedTuple):
@@ -35,142 +27,13 @@ class Stats(NamedTuple):
     declined: dict[str, int]
 
 
-class _Decision:
-    """What becomes of calls that are alike, and how many there were."""
-
-    __slots__ = ("calls", "case", "declined", "filter", "input", "taken")
-
-    def __init__(self, case: Case | None, reasons: dict[str, str]) -> None:
-        self.taken = tuple(name for name, reason in reasons.items() if not reason)
-        self.declined = tuple(reason for reason in reasons.values() if reason)
-        self.case = case if self.taken else None
-        self.input, self.filter = "input" in self.taken, "filter" in self.taken
-        self.calls = 0
-
-
-class _Override:
-    """One registration, from `enable` to `disable`."""
-
-    def __init__(self, ops: tuple[str, ...] | str) -> None:
-        self.ops = ops
-        self.decisions: dict[tuple[Any, ...], _Decision] = {}
-        self.tiny = [_Decision(None, {str(i): "too little work" for i in range(gradients)}) for gradients in range(3)]
-        self.taken: Counter[str] = Counter()
-        self.declined: Counter[str] = Counter()
-        self.library = torch.library.Library("aten", "IMPL")
-        self.library.impl(OP, self.kernel(), "CPU")
-
-    def kernel(self) -> Callable[..., tuple[torch.Tensor | None, ...]]:
-        """The function that is registered. Each attribute that it need not look up saves time where it declines."""
-        native = torch.library.get_kernel(f"aten::{OP}", "CPU").call_boxed
-        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-        known, lock, tiny, auto = self.decisions.get, _counting, self.tiny, self.ops == "auto"
-
-        def convolution_backward(
-            dy: torch.Tensor,
-            x: torch.Tensor,
-            w: torch.Tensor,
-            bias_sizes: Sizes | None,
-            stride: Sizes,
-            padding: Sizes,
-            dilation: Sizes,
-            transposed: bool,
-            output_padding: Sizes,
-            groups: int,
-            mask: list[bool],
-        ) -> tuple[torch.Tensor | None, ...]:
-            if auto and groups == 1 and dy.numel() * w.numel() < LEAST:
-                with lock:
-                    tiny[mask[0] + mask[1]].calls += 1
-                return native(
-                    keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
-                )
-            key = (
-                x.shape, x.stride(), w.shape, w.stride(), dy.shape, x.dtype, w.dtype, dy.dtype, transposed, groups,
-                *stride, *padding, *dilation, *mask,
-            )  # fmt: skip
-            decision = known(key) or self.decide(key, dy, x, w, stride, padding, dilation, transposed, groups, mask)
-            with lock:
-                decision.calls += 1
-            case = decision.case
-            if case is None:
-                return native(
-                    keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
-                )
-            dx = dw = db = None
-            if decision.declined:
-                declined = [mask[0] and not decision.input, mask[1] and not decision.filter]
-                rest = [*declined, mask[2] and declined[1]]  # with the filter's gradient comes that of the bias
-                dx, dw, db = native(
-                    keys, dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, rest
-                )
-            if decision.input:
-                dx = case.input_gradient(dy, x, w)
-            if decision.filter:
-                dw = case.filter_gradient(dy, x, w)
-            if mask[2] and db is None:
-                db = case.bias_gradient(dy)
-            return dx, dw, db
-
-        return convolution_backward
-
-    def decide(
-        self,
-        key: tuple[Any, ...],
-        dy: torch.Tensor,
-        x: torch.Tensor,
-        w: torch.Tensor,
-        stride: Sizes,
-        padding: Sizes,
-        dilation: Sizes,
-        transposed: bool,
-        groups: int,
-        mask: list[bool],
-    ) -> _Decision:
-        """Remembers and returns what becomes of such calls."""
-        wanted = [name for name, asked in zip(("input", "filter"), mask, strict=False) if asked]
-        case: Case | None = None
-        try:
-            case = case_of(dy, x, w, stride, padding, dilation, transposed, groups)
-            reasons = {name: self.reason(case, name) for name in wanted}
-        except Declined as reason:
-            reasons = dict.fromkeys(wanted, str(reason))
-        with _counting:
-            if len(self.decisions) >= MOST_CASES:
-                self.count()
-                self.decisions.clear()
-            return self.decisions.setdefault(key, _Decision(case, reasons))
-
-    def reason(self, case: Case, gradient: str) -> str:
-        """Why a gradient that gradops could compute is not taken; empty if it is."""
-        if self.ops == "auto":
-            return "" if wins(case.layer, gradient) else "PyTorch is as fast"
-        return "" if self.ops == "all" or case.layer.kind in self.ops else "not asked for"
-
-    def stats(self) -> Stats:
-        """What the decisions have counted so far."""
-        with _counting:
-            self.count()
-            return Stats(dict(self.taken), dict(self.declined))
-
-    def count(self) -> None:
-        """Adds what the decisions have counted to the totals."""
-        for decision in (*self.tiny, *self.decisions.values()):
-            calls, decision.calls = decision.calls, 0
-            if calls:
-                self.taken.update(dict.fromkeys(decision.taken, calls))
-                for reason in decision.declined:
-                    self.declined[reason] += calls
-
-    def remove(self) -> None:
-        """Gives the op back."""
-        self.library._destroy()
+def _register(ops: tuple[str, ...] | str) -> _stable.Registration | _boxed.Registration:
+    """Takes the op over, without Python where PyTorch permits that."""
+    return _stable.Registration(ops) if _stable.available() else _boxed.Registration(ops)
 
 
 _switching = RLock()
-_counting = Lock()
-os.register_at_fork(before=_counting.acquire, after_in_parent=_counting.release, after_in_child=_counting.release)
-_active: _Override | None = None
+_active: _stable.Registration | _boxed.Registration | None = None
 
 
 def enable(ops: str | Iterable[str] = "auto") -> None:
@@ -210,7 +73,7 @@ def enable(ops: str | Iterable[str] = "auto") -> None:
     chosen = _checked(ops)
     with _switching:
         disable()
-        _active = _Override(chosen)
+        _active = _register(chosen)
 
 
 def disable() -> None:
@@ -276,7 +139,7 @@ def stats() -> Stats:
     Stats(taken={}, declined={})
     """
     with _switching:
-        return Stats({}, {}) if _active is None else _active.stats()
+        return Stats({}, {}) if _active is None else Stats(*_active.counts())
 
 
 def _checked(ops: str | Iterable[str]) -> str | tuple[str, ...]:

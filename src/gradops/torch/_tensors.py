@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,15 +20,45 @@ _BITS = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}
 CONTIGUOUS, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
 DATA_FORMATS = {CONTIGUOUS: "NCHW", CHANNELS_LAST: "NHWC"}
 
+Strides: TypeAlias = tuple[int, int, int, int]
+
+
+class Outline(NamedTuple):
+    """What is known of a tensor without its numbers; no dtype if it is none that is computed."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype | None
+
+    def lies(self, memory_format: torch.memory_format) -> bool:
+        """Whether it is contiguous in this order."""
+        wanted = strides_of(self.shape, memory_format)
+        return all(size == 1 or one == other for size, one, other in zip(self.shape, self.strides, wanted, strict=True))
+
+
+def outline(tensor: torch.Tensor) -> Outline:
+    """A tensor's outline."""
+    return Outline(tuple(tensor.shape), tensor.stride(), tensor.dtype if tensor.dtype in STORAGES else None)
+
+
+def strides_of(shape: tuple[int, ...], memory_format: torch.memory_format) -> Strides:
+    """The strides of contiguous images in this order."""
+    _, c, h, w = shape
+    return (h * w * c, 1, w * c, c) if memory_format is CHANNELS_LAST else (c * h * w, h * w, w, 1)
+
 
 def common_format(*tensors: torch.Tensor) -> torch.memory_format:
     """The order in which PyTorch computes: channels last if one tensor suggests that."""
-    return CHANNELS_LAST if any(suggests_channels_last(tensor) for tensor in tensors) else CONTIGUOUS
+    return format_of(*((tuple(tensor.shape), tensor.stride()) for tensor in tensors))
 
 
-def suggests_channels_last(tensor: torch.Tensor) -> bool:
+def format_of(*lying: tuple[tuple[int, ...], tuple[int, ...]]) -> torch.memory_format:
+    """`common_format` of tensors with such shapes and strides."""
+    return CHANNELS_LAST if any(suggests_channels_last(*each) for each in lying) else CONTIGUOUS
+
+
+def suggests_channels_last(sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """What `Tensor.suggest_memory_format` of PyTorch's C++ interface says: strides alone decide, and ties are contiguous."""
-    sizes, strides = tensor.shape, tensor.stride()
     least = 0
     if strides[1] == 0:
         return False

@@ -15,8 +15,10 @@ ctypedef void (*kernel_t)(Value *stack, uint64_t inputs, uint64_t outputs) noexc
 
 
 cdef struct Torch:                                      # one pointer a line, in the order of torch_convolution.SYMBOLS
-    int32_t (*aoti_torch_device_type_cpu)() noexcept nogil          # returns it, as the next one does
+    int32_t (*aoti_torch_device_type_cpu)() noexcept nogil          # returns it, as the next ones do
     int32_t (*aoti_torch_layout_strided)() noexcept nogil
+    int32_t (*aoti_torch_dtype_float32)() noexcept nogil
+    int32_t (*aoti_torch_dtype_float64)() noexcept nogil
     int (*aoti_torch_get_dim)(Tensor tensor, int64_t *rank) noexcept nogil
     int (*aoti_torch_get_sizes)(Tensor tensor, int64_t **sizes) noexcept nogil
     int (*aoti_torch_get_strides)(Tensor tensor, int64_t **strides) noexcept nogil

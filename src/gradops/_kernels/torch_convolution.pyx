@@ -34,6 +34,7 @@ cdef enum:
     MOST_KNOWN = PLACES // 2                            # and answers in it
     MOST_COUNTERS = 256
 
+
 cdef enum:                                              # counters of what is left to PyTorch without a question
     NOT_2D = 0
     NOT_DENSE = 1
@@ -41,7 +42,7 @@ cdef enum:                                              # counters of what is le
 cdef uint64_t VERSION = 2 << 56 | 13 << 48              # the PyTorch whose declarations these are
 
 SYMBOLS = (
-    "aoti_torch_device_type_cpu", "aoti_torch_layout_strided", "aoti_torch_get_dim", "aoti_torch_get_sizes", "aoti_torch_get_strides",
+    "aoti_torch_device_type_cpu", "aoti_torch_layout_strided", "aoti_torch_dtype_float32", "aoti_torch_dtype_float64", "aoti_torch_get_dim", "aoti_torch_get_sizes", "aoti_torch_get_strides",
     "aoti_torch_get_dtype", "aoti_torch_get_device_type", "aoti_torch_get_layout", "torch_get_const_data_ptr", "torch_get_mutable_data_ptr",
     "aoti_torch_empty_strided", "torch_from_blob", "aoti_torch_copy_", "aoti_torch_new_uninitialized_tensor", "aoti_torch_new_tensor_handle",
     "aoti_torch_delete_tensor_object", "torch_new_list_reserve_size", "torch_list_push_back", "torch_list_size", "torch_list_get_item",
@@ -63,9 +64,8 @@ cdef struct Known:                                      # the answer for calls t
     const Recipe *sums                                  # of the bias, over ones; NULL: PyTorch sums
     Order x, dy, w                                      # in which the recipes read them; results are the same,
     Order dw                                            # the filter's gradient is at last
-    bint copies_x, copies_dy, copies_w, turns_dw        # what lies otherwise, and is copied
+    bint copies_x, copies_dy, copies_w, copies_dw       # what lies otherwise, and is copied
     bint transposed
-    int64_t result_bytes                                # of the input's gradient, if its memory is one that gradops keeps, else 0
     uint16_t one                                        # as it lies in 16 bits
     int32_t dtype
     int counter
@@ -102,24 +102,26 @@ cdef int most_used = 0                                  # threads of a call
 cdef int only_one = 0
 cdef object planner = None
 cdef object allocator = None
+cdef int64_t kept_from = 0                             # bytes of a tensor whose memory the allocator gives
 
 
 # Calls from Python
 
-def connect(tuple addresses not None, plan not None, allocate not None):
+def connect(tuple addresses not None, plan not None, allocate not None, int64_t kept):
     """Where the symbols lie, in the order of SYMBOLS, and what is asked.
 
-    ``plan(key)`` returns (recipes of input, filter and sums, or None for each, strides of x, dy, w, and dw in the end, what is copied of x, dy, w and dw, bytes of dx
-    or 0, one, counter); ``allocate(bytes)`` an array whose memory a large result has, and its address.
+    ``plan(key)`` returns (recipes of input, filter and sums, or None for each, strides of x, dy, w, and dw in the end, what is copied for that of x, dy,
+    w and dw, one, counter); ``allocate(bytes)``, asked for `kept` bytes and more,
+    an array whose memory a tensor has, and its address.
     """
-    global planner, allocator
+    global planner, allocator, kept_from
     cdef void **pointers = <void **> &torch
     cdef Py_ssize_t i
     if len(addresses) != len(SYMBOLS) or sizeof(Torch) != len(SYMBOLS) * sizeof(void *):
         raise ValueError(f"PyTorch's C interface is called by {len(SYMBOLS)} symbols, got {len(addresses)}")
     for i in range(len(SYMBOLS)):
         pointers[i] = <void *> <uintptr_t> addresses[i]
-    planner, allocator = plan, allocate
+    planner, allocator, kept_from = plan, allocate, kept
 
 
 def register():
@@ -390,7 +392,18 @@ cdef bint lay(Tensor tensor, bint copied, const int64_t *sizes, const Order *ord
     return new_tensor(sizes, order, dtype, result) and torch.aoti_torch_copy_(result[0], tensor, 0) == 0
 
 
+cdef int item_bytes(int32_t dtype) noexcept nogil:
+    """Of the dtypes that are computed."""
+    return 4 if dtype == torch.aoti_torch_dtype_float32() else 8 if dtype == torch.aoti_torch_dtype_float64() else 2
+
+
 cdef bint new_tensor(const int64_t *sizes, const Order *order, int32_t dtype, Tensor *result) noexcept nogil:
+    """Large ones have memory that gradops keeps for the next one when they die, since the system clears new pages slowly."""
+    cdef int64_t size = item_bytes(dtype), i
+    for i in range(RANK):
+        size *= sizes[i]
+    if size >= kept_from and Py_IsInitialized():
+        return new_large_tensor(size, sizes, order, dtype, result)
     return torch.aoti_torch_empty_strided(RANK, sizes, order.strides, dtype, torch.aoti_torch_device_type_cpu(), 0, result) == 0
 
 
@@ -398,29 +411,35 @@ cdef bint compute(Call *c, const Recipe *recipe, Tensor first, Tensor second, Te
     """Follows a recipe with as many threads as PyTorch has."""
     cdef const void *inputs[2]
     cdef void *out
-    cdef uint32_t threads = 1
+    cdef int threads
     if (torch.torch_get_const_data_ptr(first, &inputs[0]) or torch.torch_get_const_data_ptr(second, &inputs[1]) or torch.torch_get_mutable_data_ptr(result, &out)
-            or torch.torch_get_num_threads(&threads)):
+            or not take_threads(&threads)):
         return False
-    if read_from(&only_one, ANY_ORDER) or threads == 0:
-        threads = 1
-    if <int> threads > read_from(&most_used, ANY_ORDER):
-        write_to(&most_used, <int> threads, ANY_ORDER)
-    if follow(recipe, inputs, out, <int> threads) == NO_MEMORY:
+    if follow(recipe, inputs, out, threads) == NO_MEMORY:
         c.error = "gradops: no memory for packed panels and scratch"
         return False
     return True
 
 
+cdef bint take_threads(int *threads) noexcept nogil:
+    """How many threads to use: as many as PyTorch."""
+    cdef uint32_t found = 1
+    if torch.torch_get_num_threads(&found):
+        return False
+    threads[0] = 1 if read_from(&only_one, ANY_ORDER) or found == 0 else <int> found
+    if threads[0] > read_from(&most_used, ANY_ORDER):
+        write_to(&most_used, threads[0], ANY_ORDER)
+    return True
+
+
 cdef bint differentiate_input(Call *c, const Known *known, Tensor dy, Tensor w) noexcept nogil:
-    cdef bint made = new_large_tensor(c, known) if known.result_bytes else new_tensor(&c.key[X_SIZES], &known.x, known.dtype, &c.dx)
-    return made and compute(c, known.input, dy, w, c.dx)
+    return new_tensor(&c.key[X_SIZES], &known.x, known.dtype, &c.dx) and compute(c, known.input, dy, w, c.dx)
 
 
 cdef bint differentiate_filter(Call *c, const Known *known, Tensor dy, Tensor x) noexcept nogil:
     cdef Tensor dw = NULL
     cdef bint done = new_tensor(&c.key[W_SIZES], &known.w, known.dtype, &dw) and compute(c, known.filter, dy if known.transposed else x, x if known.transposed else dy, dw)
-    if not known.turns_dw:
+    if not known.copies_dw:
         c.dw = dw
         return done
     done = done and new_tensor(&c.key[W_SIZES], &known.dw, known.dtype, &c.dw) and torch.aoti_torch_copy_(c.dw, dw, 0) == 0
@@ -463,16 +482,15 @@ cdef bint sum_by_torch(Call *c) noexcept nogil:
     return True
 
 
-cdef bint new_large_tensor(Call *c, const Known *known) noexcept with gil:
-    """The input's gradient in memory that gradops keeps for the next one when it dies, since the system clears new pages slowly."""
+cdef bint new_large_tensor(int64_t size, const int64_t *sizes, const Order *order, int32_t dtype, Tensor *result) noexcept with gil:
+    """A tensor of so many bytes in memory that gradops keeps; in PyTorch's, which says what is wrong, if there is none."""
     cdef uintptr_t address
     try:
-        owner, address = allocator(known.result_bytes)
+        owner, address = allocator(size)
     except MemoryError:
-        c.error = "gradops: no memory for a gradient"
-        return False
+        return torch.aoti_torch_empty_strided(RANK, sizes, order.strides, dtype, torch.aoti_torch_device_type_cpu(), 0, result) == 0
     Py_INCREF(owner)
-    if torch.torch_from_blob(<void *> address, RANK, &c.key[X_SIZES], known.x.strides, 0, known.dtype, torch.aoti_torch_device_type_cpu(), -1, &c.dx,
+    if torch.torch_from_blob(<void *> address, RANK, sizes, order.strides, 0, dtype, torch.aoti_torch_device_type_cpu(), -1, result,
                              torch.aoti_torch_layout_strided(), NULL, 0, release_memory, <void *> owner):
         Py_DECREF(owner)
         return False
@@ -512,7 +530,7 @@ cdef int fill(Known *known, const Call *c, tuple answer) except -1:
     """Writes down what the planner said."""
     cdef Order *orders[4]
     cdef int i, j
-    recipes, strides, copies, result_bytes, one, counter = answer
+    recipes, strides, copies, one, counter = answer
     if not 0 <= counter < MOST_COUNTERS:
         raise RuntimeError(f"there are {MOST_COUNTERS} counters, got number {counter}")
     input, filter, sums = recipes
@@ -525,8 +543,8 @@ cdef int fill(Known *known, const Call *c, tuple answer) except -1:
     for i in range(4):
         for j in range(RANK):
             orders[i].strides[j] = strides[i][j]
-    known.copies_x, known.copies_dy, known.copies_w, known.turns_dw = copies
-    known.result_bytes, known.one, known.counter = result_bytes, one, counter
+    known.copies_x, known.copies_dy, known.copies_w, known.copies_dw = copies
+    known.one, known.counter = one, counter
     known.transposed, known.dtype = c.transposed, <int32_t> c.key[0]
     memcpy(known.key, c.key, sizeof(c.key))
     return 0

@@ -10,7 +10,6 @@ import ctypes
 import os
 from collections import Counter
 from functools import cache
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class Registration:
         if addresses is None:
             raise RuntimeError("PyTorch lacks what the kernel calls")
         _watch_forks()
-        torch_convolution.connect(addresses, self.answer, _memory)
+        torch_convolution.connect(addresses, self.answer, _memory, KEPT)
         torch_convolution.register()
 
     def answer(self, key: tuple[int, ...]) -> tuple[object, ...]:
@@ -84,19 +83,17 @@ class Registration:
 
 
 def _computed(decision: Decision, x: Outline, w: Outline, dy: Outline) -> tuple[object, ...]:
-    """Recipes; how tensors lie for them, and the filter's gradient at last; what is copied for that; bytes of a large input gradient, and a one of 16 bits."""
+    """Recipes; how tensors lie for them, and the filter's gradient at last; what is copied for that; a one of 16 bits."""
     case = decision.case
     if case is None or x.dtype is None:
         nothing = (0, 0, 0, 0)
-        return (None, None, None), (nothing,) * 4, (False,) * 4, 0, 0
+        return (None, None, None), (nothing,) * 4, (False,) * 4, 0
     recipes = (case.input if decision.input else None, case.filter if decision.filter else None, case.bias)
     orders = [strides_of(image.shape, case.format) for image in (x, dy)]
     filters = [strides_of(w.shape, memory_format) for memory_format in (CHANNELS_LAST, case.format)]
     turned = not Outline(w.shape, filters[0], w.dtype).lies(case.format)
     copied = (not x.lies(case.format), not dy.lies(case.format), not w.lies(CHANNELS_LAST), turned)
-    size = prod(x.shape) * x.dtype.itemsize
-    large = size if size >= KEPT and decision.input else 0
-    return recipes, (*orders, filters[0], filters[1]), copied, large, _ONES.get(x.dtype, 0)
+    return recipes, (*orders, filters[0], filters[1]), copied, _ONES.get(x.dtype, 0)
 
 
 def _outline(key: tuple[int, ...]) -> Outline:

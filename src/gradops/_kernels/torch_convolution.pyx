@@ -211,8 +211,15 @@ cdef void convolution_backward(Value *stack, uint64_t inputs, uint64_t outputs) 
         drop(c.dx)
         drop(c.dw)
         drop(c.db)
-        torch.throw_error("convolution_backward", "gradops", 0, c.error if c.error != NULL else torch.torch_exception_get_what_without_backtrace())
+        torch.throw_error("convolution_backward", "gradops", 0, what_failed(&c))
     stack[0], stack[1], stack[2] = <Value> c.dx, <Value> c.dw, <Value> c.db
+
+
+cdef const char *what_failed(const Call *c) noexcept nogil:
+    cdef const char *message = c.error if c.error != NULL else torch.torch_exception_get_what_without_backtrace()
+    if message == NULL:
+        return "gradops: a gradient of a convolution failed"
+    return message
 
 
 cdef void drop(Tensor tensor) noexcept nogil:
@@ -389,7 +396,7 @@ cdef bint lay(Tensor tensor, bint copied, const int64_t *sizes, const Order *ord
     """A new reference to a tensor, or to a copy of it in this order."""
     if not copied:
         return torch.aoti_torch_new_tensor_handle(tensor, result) == 0
-    return new_tensor(sizes, order, dtype, result) and torch.aoti_torch_copy_(result[0], tensor, 0) == 0
+    return new_tensor(sizes, order, dtype, True, result) and torch.aoti_torch_copy_(result[0], tensor, 0) == 0
 
 
 cdef int item_bytes(int32_t dtype) noexcept nogil:
@@ -397,12 +404,12 @@ cdef int item_bytes(int32_t dtype) noexcept nogil:
     return 4 if dtype == torch.aoti_torch_dtype_float32() else 8 if dtype == torch.aoti_torch_dtype_float64() else 2
 
 
-cdef bint new_tensor(const int64_t *sizes, const Order *order, int32_t dtype, Tensor *result) noexcept nogil:
-    """Large ones have memory that gradops keeps for the next one when they die, since the system clears new pages slowly."""
+cdef bint new_tensor(const int64_t *sizes, const Order *order, int32_t dtype, bint dies, Tensor *result) noexcept nogil:
+    """Large ones that die soon have memory that gradops keeps for the next one, since the system clears new pages slowly."""
     cdef int64_t size = item_bytes(dtype), i
     for i in range(RANK):
         size *= sizes[i]
-    if size >= kept_from and Py_IsInitialized():
+    if dies and size >= kept_from and Py_IsInitialized():
         return new_large_tensor(size, sizes, order, dtype, result)
     return torch.aoti_torch_empty_strided(RANK, sizes, order.strides, dtype, torch.aoti_torch_device_type_cpu(), 0, result) == 0
 
@@ -433,16 +440,16 @@ cdef bint take_threads(int *threads) noexcept nogil:
 
 
 cdef bint differentiate_input(Call *c, const Known *known, Tensor dy, Tensor w) noexcept nogil:
-    return new_tensor(&c.key[X_SIZES], &known.x, known.dtype, &c.dx) and compute(c, known.input, dy, w, c.dx)
+    return new_tensor(&c.key[X_SIZES], &known.x, known.dtype, True, &c.dx) and compute(c, known.input, dy, w, c.dx)
 
 
 cdef bint differentiate_filter(Call *c, const Known *known, Tensor dy, Tensor x) noexcept nogil:
     cdef Tensor dw = NULL
-    cdef bint done = new_tensor(&c.key[W_SIZES], &known.w, known.dtype, &dw) and compute(c, known.filter, dy if known.transposed else x, x if known.transposed else dy, dw)
+    cdef bint done = new_tensor(&c.key[W_SIZES], &known.w, known.dtype, known.copies_dw, &dw) and compute(c, known.filter, dy if known.transposed else x, x if known.transposed else dy, dw)
     if not known.copies_dw:
         c.dw = dw
         return done
-    done = done and new_tensor(&c.key[W_SIZES], &known.dw, known.dtype, &c.dw) and torch.aoti_torch_copy_(c.dw, dw, 0) == 0
+    done = done and new_tensor(&c.key[W_SIZES], &known.dw, known.dtype, False, &c.dw) and torch.aoti_torch_copy_(c.dw, dw, 0) == 0
     drop(dw)
     return done
 

@@ -7,6 +7,7 @@ small images, where little is in caches, the way through Python took 15 to 90 us
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 from collections import Counter
 from functools import cache
@@ -45,6 +46,7 @@ class Registration:
     def __init__(self, ops: tuple[str, ...] | str) -> None:
         self.ops = ops
         self.outcomes: dict[Outcome, int] = {((), (reason,)): i for i, reason in enumerate(_FIRST)}
+        self.numbers = itertools.count(len(_FIRST))
         addresses = _addresses()
         if addresses is None:
             raise RuntimeError("PyTorch lacks what the kernel calls")
@@ -62,7 +64,10 @@ class Registration:
             Call(dy, x, w, stride, padding, dilation, bool(transposed), groups),
             (bool(asked & 1), bool(asked & 2), bool(asked & 4)),
         )
-        counter = self.outcomes.setdefault((decision.taken, decision.declined), len(self.outcomes))
+        outcome = decision.taken, decision.declined
+        counter = self.outcomes.get(outcome)
+        if counter is None:  # two threads may be here: each takes a number of its own, and the first one's is kept
+            counter = self.outcomes.setdefault(outcome, next(self.numbers))
         return (*_computed(decision, x, w, dy), counter)
 
     def counts(self) -> tuple[dict[str, int], dict[str, int]]:

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import LEAST_SLOTS, MOST_VECTORS
+from gradops._algorithms import LEAST_SLOTS, MOST_PAIRED, MOST_POINTS, MOST_VECTORS
 from gradops._geometry import attributes, plan
 from gradops.testing import (
     OPS,
@@ -26,6 +26,11 @@ PROBLEMS = [
     Problem(n=16, h=1, w=1, c=1100, k=70, r=1, s=1),  # three passes over the channels
     Problem(n=1, h=1, w=1, c=70, k=1100, r=1, s=1),
     Problem(n=3, h=1, w=1, c=515, k=33, r=1, s=1),
+    Problem(n=2, h=3, w=3, c=131, k=150, r=1, s=1),  # a vector of pixels and two others
+    Problem(n=1, h=7, w=7, c=77, k=1030, r=1, s=1),
+    Problem(n=3, h=3, w=7, c=1024, k=30, r=1, s=1, groups=2),  # rows that crowd a cache, if they lie in the filter
+    Problem(n=1, h=4, w=6, c=40, k=520, r=1, s=1),  # half a vector of pixels
+    Problem(n=4, h=4, w=3, c=34, k=20, r=2, s=3, groups=2),
     Problem(n=5, h=1, w=1, c=9, k=5, r=3, s=3, padding="SAME"),
     Problem(n=12, h=1, w=1, c=33, k=40, r=2, s=1, padding="SAME"),
     Problem(n=3, h=2, w=2, c=7, k=33, r=3, s=3, padding="SAME"),
@@ -124,20 +129,22 @@ def test_infinities_meet_no_padding(op, value, at, algorithm, level):
     assert np.isfinite(expected).any() and not np.isfinite(expected).all()
 
 
-def first_of(op, filter_format="RSCK", **options):
-    """The algorithm that is preferred."""
+def first_of(op, filter_format="RSCK", numbers="algorithms", **options):
+    """The algorithm that is preferred, or that is for some kind of numbers."""
     problem = Problem(**{"n": 1, "h": 1, "w": 1, "c": 512, "k": 512, "r": 1, "s": 1, "padding": "SAME"} | options)
     given_ = attributes(problem.strides, problem.padding, (), problem.layout, problem.dilations)
     out = None if op.sizes == "" else problem.output_shape
-    return plan(op.name, problem.input_shape, problem.filter_shape, out, given_, filter_format).algorithms[0]
+    found = plan(op.name, problem.input_shape, problem.filter_shape, out, given_, filter_format)
+    return getattr(found, numbers)[0]
 
 
 @pytest.mark.parametrize("op", GATHERS, ids=str)
 def test_few_pixels_take_it(op):
-    assert first_of(op) == first_of(op, n=MOST_VECTORS) == "gemv"
-    assert first_of(op, n=MOST_VECTORS + 1) == "conv"
-    assert first_of(op, n=1, h=4, w=MOST_VECTORS // 4) == "gemv"
-    assert first_of(op, n=MOST_VECTORS, h=7, w=7, r=7, s=7, padding="VALID") == "gemv"
+    assert first_of(op) == first_of(op, n=MOST_POINTS) == first_of(op, n=2, h=5, w=MOST_POINTS // 10) == "gemv"
+    assert first_of(op, n=MOST_POINTS + 1) == "conv"
+    filters = {"h": 7, "w": 7, "r": 7, "s": 7, "padding": "VALID"}
+    assert first_of(op, n=MOST_VECTORS, **filters) == "gemv"
+    assert first_of(op, n=MOST_VECTORS + 1, **filters) == first_of(op, n=9, h=3, w=3, strides=(2, 2)) == "conv"
     assert first_of(op, n=1, h=100, w=1) == first_of(op, n=1, h=1, w=100) == "conv"
     assert first_of(OPS["conv2d_backprop_filter"]) == "conv"
 
@@ -155,6 +162,15 @@ def test_vectors_of_few_slots_do_not(op, filter_format):
     by_slots = (filter_format == "RSCK") == bool(op.sizes)
     assert first_of(op, filter_format, n=4, **{summed: 4 * LEAST_SLOTS}) == "gemv"
     assert (first_of(op, filter_format, n=4, **{summed: 4 * LEAST_SLOTS - 1}) == "gemv") != by_slots
+
+
+@pytest.mark.parametrize("op", GATHERS, ids=str)
+@pytest.mark.parametrize("filter_format", ["RSCK", "KRSC"])
+def test_pairs_take_it_for_fewer_pixels(op, filter_format):
+    most = MOST_PAIRED[(filter_format == "RSCK") == bool(op.sizes)]
+    for numbers in "paired", "tiled":
+        assert first_of(op, filter_format, numbers, n=most) == "gemv"
+        assert first_of(op, filter_format, numbers, n=most + 1) == "conv"
 
 
 # Taps that lie outside

@@ -141,7 +141,8 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     view = _laid_down(plan)
     if algorithm == "conv":
         view = _merged(view, plan)
-        view = view if unpadded else _flattened(view, plan)
+    if algorithm in ("conv", "gemv") and not unpadded:
+        view = _flattened(view, plan)
     src, dst = (view.output, view.input) if plan.scatters else (view.input, view.output)
     filter_rows, filter_cols = view.rows.taps, view.cols.taps
     out_channels = view.output[layout.c]

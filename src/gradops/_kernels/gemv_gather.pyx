@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """dst[pixel, j] = sum_slot patches(src)[pixel, slot] filter[slot, j] for few pixels: conv2d and conv2d_backprop_input, a matrix times some vectors.
 
-In parallel: blocks of (lane pair, group, channels j). Packed: patches, some slots of a tap at a time. The filter, of which each number is used once
-for each pixel, is read where it lies, widened if it has 16 bits. Two forms: *rows*, vectors of channels j, where those are contiguous; *dots*, vectors
-of slots, the lanes of whose sums are added at the end, where slots are.
+In parallel: blocks of (lane pair, group, channels j). Packed: patches, once, unless they are rows as they lie. The filter, of which each number is
+used once for each pixel, is read where it lies, widened if it has 16 bits. Three forms: *rows*, vectors of channels j, where those are contiguous; where
+slots are, *columns*, vectors of pixels, as many as are filled, and *dots*, vectors of slots, the lanes of whose sums are added at the end, for few other pixels.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is unpadded and not empty; filter_src or filter_dst is 1.
 """
@@ -11,20 +11,18 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport DONE, NO_MEMORY, exported
 from _gemm cimport NOTHING, READS, Operands, operands, stream, gemm_block, gemm_packed, gemm_tile
-from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels
-from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
+from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels, pack_slots, src_in_rows
+from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, MR, NR, REAL_STORAGE, VL, clear, item_size, load, narrow_block, prefetch_soon, store, transpose, widen_block
 
 cdef enum:
-    DEPTH = 512                                         # slots that are packed at a time, at most
-    STEP = 32                                           # slots of a row form's product: their rows are read side by side
+    DEPTH = 512                                         # slots that are packed at a time, at most, and multiplied by dots, which keeps them in the first cache
+    STEP = 64                                           # slots of a row form's product: their rows are read side by side
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many
     ROW_CHANNELS = 512                                  # of a block, at most
-    DOT_CHANNELS = 96                                   # of a block of dots, at most: their sums stay in the second cache
-    PIXELS = 8                                          # of a register tile of dots, at most; of a level with 16 registers, 4
-    ROWS = 6                                            # of a register tile of dots, at most: six streams of memory
-    SUMS = 24                                           # of a register tile of dots, at most; of a level with 16 registers, 12
+    ALONE = 1 << 13                                     # numbers that one thread packs sooner than it wakes another
+    CROWDED = 1 << 12                                   # multiples of this distance, in bytes, fall on one set of the first cache
     FAR = 16 << 20                                      # bytes of a filter from which on it is fetched ahead: 0.6 to 0.8 of the time, of smaller ones 1.0 to 1.5
 
 
@@ -34,17 +32,23 @@ cdef struct Gather:
     const char *src
     const char *filter
     char *dst
-    bint dots
-    int64_t channels, channel_blocks                    # j of a block, at most
-    int64_t pixels                                      # of a lane pair, at most
+    bint rows                                           # whether that is the form
+    int64_t unit, channels, channel_blocks              # j that no block splits, and of a block, at most
+    int64_t pixels, columns, dots                       # of a lane pair, at most: all, and those of the other forms, with the zeros that fill vectors and tiles
     bint far                                            # whether the filter is fetched ahead
+    real *patches                                       # [group][lane pair]: columns, then [pixel][ld()]
+    int64_t *begins                                     # of each lane pair, in reals of one group
+    int64_t group_patches                               # reals of one group
 
 
 cdef struct Block:                                      # what a thread works on, and its scratch
     int64_t group, channel, channels
-    int64_t pixels                                      # whole tiles of dots, the last of which are zeros
-    real *patch                                         # [pixel][ld()]
+    int64_t pixels, columns, dots                       # as in Gather
+    const real *column                                  # [slot][column_ld()]
+    const real *patch                                   # [pixel][ld]
+    int64_t ld
     real *rows                                          # of the filter, widened
+    real *column_sums                                   # [channel][column_ld()]
     real *sums                                          # [pixel][channel] or, of dots, [channel][pixel][VL]
     real *turned                                        # VL sums of VL lanes
 
@@ -53,93 +57,73 @@ cdef Patches pair_patches(const Gather *w, int64_t pair, int64_t group) noexcept
     return patches(w.g, row_lanes(w.g) + pair // w.g.col_lanes, col_lanes(w.g) + pair % w.g.col_lanes, w.src, w.storage, group)
 
 
-cdef inline int64_t dot_pixels(int64_t pixels) noexcept nogil:
-    """Of a register tile, where there are so many in all."""
-    cdef int64_t most = PIXELS if MR > 6 else PIXELS // 2
-    return most if pixels > most // 2 else 4 if pixels > 2 else pixels
-
-
-cdef inline int64_t dot_rows(int64_t pixels, int64_t left) noexcept nogil:
-    """Of the next register tile of so many pixels, if so many rows are left."""
-    cdef int64_t most = smaller((SUMS if MR > 6 else SUMS // 2) // pixels, ROWS)
-    return most if left >= most else 1
-
-
-cdef int64_t whole_tiles(const Gather *w, int64_t count) noexcept nogil:
-    """So many pixels, rounded up to register tiles."""
-    return divide_up(count, dot_pixels(count)) * dot_pixels(count) if w.dots else count
+include "gemv_gather_columns.pxi"
+include "gemv_gather_dots.pxi"
 
 
 cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form and the blocks, which no sum depends on."""
     cdef const Problem *g = w.g
-    cdef int64_t pairs = g.row_lanes * g.col_lanes, unit = 4 if g.filter_dst != 1 else NR, i
+    cdef int64_t pairs = g.row_lanes * g.col_lanes, units, i
     cdef Patches p
-    w.dots = g.filter_dst != 1
+    w.rows = g.filter_dst == 1
+    w.unit = NR if w.rows else 4
     w.far = g.filter_rows * g.filter_cols * g.src_channels * g.dst_channels * g.groups * item_size(w.storage) > FAR
-    w.pixels = 0
+    w.pixels = w.columns = w.dots = w.begins[0] = 0
     for i in range(pairs):
         p = pair_patches(w, i, 0)
-        w.pixels = larger(w.pixels, whole_tiles(w, all_pixels(&p)))
-    w.channel_blocks = divide_up(g.dst_channels, DOT_CHANNELS if w.dots else ROW_CHANNELS)
-    w.channel_blocks = larger(w.channel_blocks, smaller(divide_up(BLOCKS * threads, larger(pairs * g.groups, 1)), divide_up(g.dst_channels, unit)))
-    w.channels = divide_up(divide_up(g.dst_channels, w.channel_blocks), unit) * unit
-    w.channel_blocks = divide_up(g.dst_channels, w.channels)
+        w.pixels = larger(w.pixels, all_pixels(&p))
+        w.columns, w.dots = larger(w.columns, columns(w, all_pixels(&p))), larger(w.dots, dots(w, all_pixels(&p)))
+        w.begins[i + 1] = w.begins[i] + (0 if lies(w, &p) else columns_size(w, &p) + packed_pixels(w, &p) * ld(&p))
+    w.group_patches = w.begins[pairs]
+    units = divide_up(g.dst_channels, w.unit)
+    w.channel_blocks = divide_up(g.dst_channels, ROW_CHANNELS if w.rows else DOT_CHANNELS)
+    w.channel_blocks = smaller(larger(w.channel_blocks, divide_up(BLOCKS * threads, larger(pairs * g.groups, 1))), units)
+    w.channels = divide_up(units, w.channel_blocks) * w.unit
 
 
-cdef inline int64_t ld(const Gather *w) noexcept nogil:
+cdef bint lies(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether patches are rows that lie as they are multiplied, and do not crowd a few sets of the first cache."""
+    return w.rows and w.storage == REAL_STORAGE and src_in_rows(p) and p.g.src_x * item_size(w.storage) % CROWDED != 0
+
+
+cdef inline int64_t tap_slots(const Patches *p) noexcept nogil:
+    """Packed slots of a tap: zeros fill the last vector."""
+    return padded(p.g.src_channels)
+
+
+cdef inline int64_t ld(const Patches *p) noexcept nogil:
     """Reals from a packed pixel to the next."""
-    return padded(smaller(DEPTH, w.g.src_channels)) + 16
+    return p.row.taps * p.col.taps * tap_slots(p) + 16
 
 
-cdef inline void dot_ukr(int pixels, int rows, int64_t vectors, const real *patch, int64_t ldp, const real *filter, int64_t ldf, int64_t ahead, const real *tail, real *sums) noexcept nogil:
-    """sums[r][i] += patch[i] filter[r], vector by vector, then that of the tails. Fetches the rows of the filter `ahead`.
-
-    *Assumes:* pixels and rows are compile-time constants of the caller.
-    """
-    cdef vec[SUMS] acc
-    cdef vec[PIXELS] operand
-    cdef vec f
-    cdef const real *at[SUMS]
-    cdef int64_t _v, x = 0
-    cdef int i, r
-    for r in range(rows):
-        at[r] = filter + r * ldf
-        for i in range(pixels):
-            acc[r * pixels + i] = load(sums + (r * pixels + i) * VL)
-    for _v in range(vectors):
-        for i in range(pixels):
-            operand[i] = load(patch + i * ldp + x)
-        for r in range(rows):
-            prefetch_soon(at[r] + ahead + x)
-            f = load(at[r] + x)
-            for i in range(pixels):
-                acc[r * pixels + i] += operand[i] * f
-        x += VL
-    if tail != NULL:
-        for i in range(pixels):
-            operand[i] = load(patch + i * ldp + x)
-        for r in range(rows):
-            f = load(tail + r * VL)
-            for i in range(pixels):
-                acc[r * pixels + i] += operand[i] * f
-    for r in range(rows):
-        for i in range(pixels):
-            store(sums + (r * pixels + i) * VL, acc[r * pixels + i])
+cdef int64_t packed_pixels(const Gather *w, const Patches *p) noexcept nogil:
+    """How many pixels are packed side by side in rows or dots."""
+    return all_pixels(p) if w.rows else dots(w, all_pixels(p))
 
 
-cdef void dot_tile(int64_t pixels, int64_t rows, int64_t vectors, const real *patch, int64_t ldp, const real *filter, int64_t ldf, int64_t ahead, const real *tail, real *sums) noexcept nogil:
-    """dot_ukr for the tiles that dot_pixels and dot_rows choose."""
-    if MR > 6:
-        if pixels == 8 and rows == 3: dot_ukr(8, 3, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
-        elif pixels == 8: dot_ukr(8, 1, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
-        elif pixels == 4 and rows == 6: dot_ukr(4, 6, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
-    if pixels == 4 and rows == 3: dot_ukr(4, 3, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
-    elif pixels == 4 and rows == 1: dot_ukr(4, 1, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
-    elif pixels == 2 and rows == 6: dot_ukr(2, 6, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
-    elif pixels == 2: dot_ukr(2, 1, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
-    elif pixels == 1 and rows == 6: dot_ukr(1, 6, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
-    elif pixels == 1: dot_ukr(1, 1, vectors, patch, ldp, filter, ldf, ahead, tail, sums)
+cdef int64_t tap_parts(const Gather *w) noexcept nogil:
+    """How many parts of a tap's slots are packed one by one."""
+    return divide_up(w.g.src_channels, DEPTH)
+
+
+cdef void pack_part(const void *work, int64_t index, void *_) noexcept nogil:
+    """Packs some slots of a tap, for all pixels of a lane pair, with zeros for those that whole vectors and tiles have besides."""
+    cdef const Gather *w = <const Gather *> work
+    cdef const Problem *g = w.g
+    cdef int64_t parts = tap_parts(w), slot = index % parts * DEPTH, tap = index // parts % (g.filter_rows * g.filter_cols), first, count, take, i
+    cdef int64_t pair = index // parts // (g.filter_rows * g.filter_cols) // g.groups, group = index // parts // (g.filter_rows * g.filter_cols) % g.groups
+    cdef Patches p = pair_patches(w, pair, group)
+    cdef real *dst
+    if lies(w, &p) or tap >= p.row.taps * p.col.taps:
+        return
+    take, dst = smaller(DEPTH, g.src_channels - slot), w.patches + group * w.group_patches + w.begins[pair]
+    pack_columns(w, &p, tap * g.src_channels + slot, take, dst)
+    first = smaller(columns(w, all_pixels(&p)), all_pixels(&p))
+    count, dst = all_pixels(&p) - first, dst + columns_size(w, &p) + tap * tap_slots(&p) + slot
+    pack_pixels(&p, first, count, tap * g.src_channels + slot, take, dst, ld(&p))
+    for i in range(packed_pixels(w, &p)):
+        clear(dst + i * ld(&p) + (take if i < count else 0), padded(take) - (take if i < count else 0))
 
 
 cdef const char *filter_at(const Gather *w, const Patches *p, const Block *b, int64_t tap, int64_t slot, int64_t channel) noexcept nogil:
@@ -148,33 +132,6 @@ cdef const char *filter_at(const Gather *w, const Patches *p, const Block *b, in
     return w.filter + (b.group * g.filter_group + (p.row.filter_start + p.row.filter_step * (tap // p.col.taps)) * g.filter_y
                        + (p.col.filter_start + p.col.filter_step * (tap % p.col.taps)) * g.filter_x
                        + slot * g.filter_src + (b.channel + channel) * g.filter_dst) * item_size(w.storage)
-
-
-cdef void add_dots(const Gather *w, const Patches *p, const Block *b, int64_t tap, int64_t slot, int64_t depth) noexcept nogil:
-    """sums[j][pixel] += patch[pixel] filter[j] for `depth` slots of a tap, tile by tile; what is left of whole vectors is copied beside zeros."""
-    cdef const Problem *g = w.g
-    cdef int64_t size = item_size(w.storage), j = 0, i, rows, row = g.filter_dst, whole = depth // VL, rest = depth % VL
-    cdef real *tail = b.rows + ROWS * ld(w)
-    cdef int64_t tile = dot_pixels(b.pixels)
-    cdef const char *lies
-    cdef const real *at
-    cdef real *sums = b.sums
-    while j < b.channels:
-        rows = dot_rows(tile, b.channels - j)
-        lies = filter_at(w, p, b, tap, slot, j)
-        if w.storage == REAL_STORAGE:
-            at = <const real *> lies
-        else:
-            widen_block(w.storage, lies, row, 1, rows, whole * VL, b.rows, ld(w))
-            at, row = b.rows, ld(w)
-        if rest:
-            clear(tail, rows * VL)
-            widen_block(w.storage, lies + whole * VL * size, g.filter_dst, 1, rows, rest, tail, VL)
-        for i in range(b.pixels // tile):
-            dot_tile(tile, rows, whole, b.patch + i * tile * ld(w), ld(w), at, row, rows * row if w.far else 0, tail if rest else NULL, sums)
-            sums += rows * tile * VL
-        row = g.filter_dst
-        j += rows
 
 
 cdef void packed_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
@@ -189,7 +146,7 @@ cdef void multiply_rows(const Gather *w, const Block *b, int64_t channels, int64
     """sums (+)= patch filter, whose next rows are fetched where they are far, both cache lines of a panel."""
     cdef int64_t panels = divide_up(channels, NR)
     cdef const real *next = filter + depth * row
-    cdef Operands p = operands(depth, NULL, ld(w), row, padded(w.channels) + 16, accumulate)
+    cdef Operands p = operands(depth, NULL, b.ld, row, padded(w.channels) + 16, accumulate)
     if far:
         gemm_block(fetching_tile, packed_tile, False, True, b.pixels, channels, &p, patch, filter, NR, sums,
                    stream(next, NR * sizeof(real), row * sizeof(real), panels), stream(next + NR - VL, NR * sizeof(real), row * sizeof(real), panels))
@@ -197,125 +154,127 @@ cdef void multiply_rows(const Gather *w, const Block *b, int64_t channels, int64
         gemm_packed(packed_tile, False, b.pixels, channels, &p, patch, filter, NR, sums)
 
 
-cdef void add_rows(const Gather *w, const Patches *p, const Block *b, int64_t tap, int64_t slot, int64_t depth, bint accumulate) noexcept nogil:
-    """sums[pixel][j] (+)= patch[pixel] filter for `depth` slots of a tap, STEP at a time; what is left of whole vectors is copied."""
+cdef void add_rows(const Gather *w, const Patches *p, const Block *b, int64_t tap) noexcept nogil:
+    """sums[pixel][j] (+)= patch[pixel] filter for the slots of a tap, STEP at a time; what is left of whole vectors is copied."""
     cdef const Problem *g = w.g
-    cdef int64_t whole = b.channels // VL * VL if w.storage == REAL_STORAGE else 0, rest = b.channels - whole, done = 0, step, width = padded(w.channels) + 16
-    cdef const char *lies
-    while done < depth:
-        step = smaller(STEP, depth - done)
+    cdef int64_t whole = b.channels // VL * VL if w.storage == REAL_STORAGE else 0, rest = b.channels - whole, slot = 0, step, width = padded(w.channels) + 16
+    cdef const char *line
+    cdef const real *patch = b.patch + tap * tap_slots(p)
+    while slot < g.src_channels:
+        step = smaller(STEP, g.src_channels - slot)
+        line = filter_at(w, p, b, tap, slot, 0)
         if whole:
-            lies = filter_at(w, p, b, tap, slot + done, 0)
-            multiply_rows(w, b, whole, step, b.patch + done, <const real *> lies, g.filter_src, b.sums, accumulate, w.far)
+            multiply_rows(w, b, whole, step, patch + slot, <const real *> line, g.filter_src, b.sums, tap + slot > 0, w.far)
         if rest:
-            widen_block(w.storage, filter_at(w, p, b, tap, slot + done, whole), g.filter_src, 1, step, rest, b.rows, width)
-            multiply_rows(w, b, rest, step, b.patch + done, b.rows, width, b.sums + whole, accumulate, False)
-        done += step
-        accumulate = True
+            widen_block(w.storage, line + whole * item_size(w.storage), g.filter_src, 1, step, rest, b.rows, width)
+            multiply_rows(w, b, rest, step, patch + slot, b.rows, width, b.sums + whole, tap + slot > 0, False)
+        slot += step
 
 
-cdef void add_lanes(const Gather *w, const Block *b, real *result) noexcept nogil:
-    """result[pixel][j] = the sum of the lanes of each of the sums."""
-    cdef int64_t total = b.channels * b.pixels, tile = dot_pixels(b.pixels), i, k, j = 0, rows, r
-    cdef real *sums = b.sums
-    cdef vec sum
-    for i in range(divide_up(total, VL)):
-        transpose(sums + i * VL * VL, VL, b.turned, VL)
-        sum = load(b.turned)
-        for k in range(1, VL):
-            sum += load(b.turned + k * VL)
-        store(sums + i * VL, sum)
-    while j < b.channels:
-        rows = dot_rows(tile, b.channels - j)
-        for i in range(b.pixels // tile):
-            for r in range(rows):
-                for k in range(tile):
-                    result[(i * tile + k) * w.channels + j + r] = sums[r * tile + k]
-            sums += rows * tile
-        j += rows
-
-
-cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, const real *result, int64_t width) noexcept nogil:
-    """Writes the pixels of a block, row by row."""
+cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, int64_t first, int64_t count, bint by_channel, const real *result, int64_t ld) noexcept nogil:
+    """Writes some pixels of a block, row by row, from [channel][ld] or [pixel][ld]."""
     cdef const Problem *g = w.g
-    cdef int64_t take, done = 0, count = all_pixels(p)
-    cdef Pixel at = pixel(p, 0)
+    cdef int64_t take, done = 0, step = p.col.out_step * g.dst_x
+    cdef Pixel at = pixel(p, first)
+    cdef char *dst
     while done < count:
-        take = smaller(p.col.count, count - done)
-        narrow_block(w.storage, result + done * width, width, take, b.channels,
-                     w.dst + (at.n * g.dst_n + (p.row.out_start + p.row.out_step * at.u) * g.dst_y + p.col.out_start * g.dst_x
-                              + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage), p.col.out_step * g.dst_x, g.dst_c)
+        take = smaller(p.col.count - at.v, count - done)
+        dst = w.dst + (at.n * g.dst_n + (p.row.out_start + p.row.out_step * at.u) * g.dst_y + (p.col.out_start + p.col.out_step * at.v) * g.dst_x
+                       + (b.group * g.dst_channels + b.channel) * g.dst_c) * item_size(w.storage)
+        if by_channel:
+            narrow_block(w.storage, result + done, ld, b.channels, take, dst, g.dst_c, step)
+        else:
+            narrow_block(w.storage, result + done * ld, ld, take, b.channels, dst, step, g.dst_c)
         advance(p, &at, take)
         done += take
 
 
 cdef int64_t sums_size(const Gather *w) noexcept nogil:
-    if not w.dots:
-        return w.pixels * (padded(w.channels) + 16)
-    return divide_up(w.channels * w.pixels, VL) * VL * VL
+    return w.pixels * (padded(w.channels) + 16) if w.rows else divide_up(w.channels * w.dots, VL) * VL * VL
 
 
 cdef int64_t rows_size(const Gather *w) noexcept nogil:
     """Reals of widened rows, or of the result of dots, and of their tails."""
-    if not w.dots:
-        return STEP * (padded(w.channels) + 16) + NR
-    return larger(ROWS * ld(w) + ROWS * VL, padded(w.pixels * w.channels))
+    return STEP * (padded(w.channels) + 16) + NR if w.rows else larger(MR * rows_ld(w) + ROWS * VL, padded(w.dots * w.channels))
+
+
+cdef void sum_rows(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
+    """Computes a block of vectors of channels."""
+    cdef int64_t tap
+    for tap in range(p.row.taps * p.col.taps):
+        add_rows(w, p, b, tap)
+    store_pixels(w, p, b, 0, b.pixels, False, b.sums, padded(w.channels) + 16)
+
+
+cdef void sum_slots(const Gather *w, const Patches *p, const Block *b) noexcept nogil:
+    """Computes a block of vectors of pixels and of slots."""
+    cdef int64_t tap, i, slot, depth, first = smaller(b.columns, b.pixels)
+    clear(b.sums, divide_up(b.channels * b.dots, VL) * VL * VL)
+    for tap in range(p.row.taps * p.col.taps):
+        for i in range(tap_parts(w)):
+            slot, depth = i * DEPTH, smaller(DEPTH, w.g.src_channels - i * DEPTH)
+            add_columns(w, p, b, tap, slot, depth)
+            if b.dots:
+                add_dots(w, p, b, tap, slot, depth)
+    store_pixels(w, p, b, 0, first, True, b.column_sums, column_ld(b.columns))
+    if b.dots:
+        add_lanes(w, b, b.rows)
+    store_pixels(w, p, b, first, b.pixels - first, False, b.rows, w.channels)
 
 
 cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nogil:
     """Some channels of the pixels of one lane pair."""
     cdef const Gather *w = <const Gather *> work
     cdef const Problem *g = w.g
-    cdef int64_t tap, slot, depth, i
+    cdef int64_t units = divide_up(g.dst_channels, w.unit), block = index % w.channel_blocks, pair = index // w.channel_blocks // g.groups
     cdef Patches p
     cdef Block b
-    b.channel = index % w.channel_blocks * w.channels
-    b.channels = smaller(w.channels, g.dst_channels - b.channel)
-    index = index // w.channel_blocks
-    b.group = index % g.groups
-    p = pair_patches(w, index // g.groups, b.group)
-    b.pixels = whole_tiles(w, all_pixels(&p))
-    b.patch = <real *> slab
-    b.rows = b.patch + w.pixels * ld(w)
-    b.sums = b.rows + padded(rows_size(w))
+    b.channel = part(units, block, w.channel_blocks) * w.unit
+    b.channels = smaller(part(units, block + 1, w.channel_blocks) * w.unit, g.dst_channels) - b.channel
+    b.group = index // w.channel_blocks % g.groups
+    p = pair_patches(w, pair, b.group)
+    b.pixels = all_pixels(&p)
+    b.columns, b.dots = columns(w, b.pixels), dots(w, b.pixels)
+    b.column = w.patches + b.group * w.group_patches + w.begins[pair]
+    b.patch, b.ld = b.column + columns_size(w, &p), ld(&p)
+    if lies(w, &p):
+        b.patch, b.ld = <const real *> p.src, g.src_x
+    b.rows = <real *> slab
+    b.column_sums = b.rows + padded(rows_size(w))
+    b.sums = b.column_sums + padded(w.channels * column_ld(w.columns))
     b.turned = b.sums + padded(sums_size(w))
-    clear(b.patch, w.pixels * ld(w))
-    if w.dots:
-        clear(b.sums, sums_size(w))
-    for tap in range(p.row.taps * p.col.taps):
-        slot = 0
-        while slot < g.src_channels:
-            depth = smaller(DEPTH, g.src_channels - slot)
-            pack_pixels(&p, 0, all_pixels(&p), tap * g.src_channels + slot, depth, b.patch, ld(w))
-            if w.dots:
-                for i in range(b.pixels if depth % VL else 0):
-                    clear(b.patch + i * ld(w) + depth, VL - depth % VL)
-                add_dots(w, &p, &b, tap, slot, depth)
-            else:
-                add_rows(w, &p, &b, tap, slot, depth, tap + slot > 0)
-            slot += depth
-    if w.dots:
-        add_lanes(w, &b, b.rows)
-    store_pixels(w, &p, &b, b.rows if w.dots else b.sums, w.channels if w.dots else padded(w.channels) + 16)
+    if w.rows:
+        sum_rows(w, &p, &b)
+    else:
+        sum_slots(w, &p, &b)
 
 
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
-    cdef int64_t blocks, scratch_size
+    cdef int64_t pairs = g.row_lanes * g.col_lanes, packed, blocks, scratch_size
+    cdef real *table = allocate(padded(2 * (pairs + 1)))
     cdef real *slab
+    if table == NULL:
+        return 1
+    w.begins = <int64_t *> table
     threads = useful_threads(g, threads, threads)
     plan(w, threads)
-    blocks = g.row_lanes * g.col_lanes * g.groups * w.channel_blocks
+    packed, blocks = g.groups * w.group_patches, pairs * g.groups * w.channel_blocks
     threads = <int> larger(smaller(threads, blocks), 1)
-    scratch_size = padded(w.pixels * ld(w) + padded(rows_size(w)) + padded(sums_size(w)) + VL * VL)
-    slab = allocate(threads * scratch_size)
+    scratch_size = padded(rows_size(w)) + padded(w.channels * column_ld(w.columns)) + padded(sums_size(w)) + VL * VL
+    slab = allocate(packed + threads * scratch_size)
     if slab == NULL:
+        release(table)
         return 1
+    w.patches = slab
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
-    do_blocks(gather_block, w, blocks, threads, IN_ORDER, slab, scratch_size * sizeof(real))
+    if packed:
+        do_blocks(pack_part, w, pairs * g.groups * g.filter_rows * g.filter_cols * tap_parts(w), threads if packed > ALONE else 1, IN_ORDER, NULL, 0)
+    do_blocks(gather_block, w, blocks, threads, IN_ORDER, slab + packed, scratch_size * sizeof(real))
     release(slab)
+    release(table)
     return 0
 
 

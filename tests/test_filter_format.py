@@ -1,6 +1,8 @@
 """Filters as adapters hand them over: with their output channels outermost, the other order gives the same bits, or but for rounding where it decides
 what `gemv` has in a vector."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problems import CONVOLUTIONS, COVERING, LARGER, rows
@@ -8,7 +10,7 @@ from problems import CONVOLUTIONS, COVERING, LARGER, rows
 from gradops._arrays import STORAGE
 from gradops._call import compute, follow, recipe
 from gradops._geometry import attributes, plan
-from gradops.testing import accepting, dtype_named, forced, random_integers, random_normal
+from gradops.testing import OPS, Problem, accepting, dtype_named, forced, random_integers, random_normal
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -66,6 +68,23 @@ def test_both_orders_give_the_same_bits_at_every_level(op, problem, level):
         for algorithm in ("conv", "winograd", "stem", "depthwise"):
             with forced(algorithm=algorithm):
                 check(op, problem, dtype)
+
+
+FEW_PIXELS = [
+    Problem(n=2, h=3, w=3, c=48, k=41, r=3, s=3, padding="SAME"),
+    Problem(n=1, h=4, w=4, c=304, k=300, r=1, s=1),
+    Problem(n=3, h=5, w=7, c=160, k=70, r=2, s=3, strides=(1, 2), groups=2, padding=(1, 2, 0, 3)),
+    Problem(n=1, h=16, w=16, c=336, k=47, r=1, s=1),
+    Problem(n=5, h=1, w=1, c=256, k=40, r=1, s=1),
+]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("problem", FEW_PIXELS, ids=str)
+def test_filters_that_are_summed_where_they_lie_have_both_orders(problem, layout, level):
+    for dtype in DTYPES:
+        with forced(algorithm="conv"):
+            check(OPS["conv2d_backprop_filter"], replace(problem, layout=layout), dtype)
 
 
 @pytest.mark.parametrize(

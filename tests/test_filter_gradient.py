@@ -32,6 +32,10 @@ PROBLEMS = [
     Problem(n=3, h=9, w=7, c=129, k=40, r=3, s=3, padding="SAME"),  # pairs of pixels that two rows have
     Problem(n=2, h=14, w=23, c=130, k=33, r=3, s=5, strides=(2, 3), padding=(9, 0, 7, 6)),  # rows that lie outside
     Problem(n=2, h=41, w=1, c=131, k=12, r=3, s=1, dilations=(2, 1), padding="SAME"),
+    Problem(n=2, h=3, w=3, c=40, k=64, r=3, s=3, padding="SAME"),  # few pixels, summed where the result lies
+    Problem(n=1, h=4, w=4, c=300, k=304, r=1, s=1),
+    Problem(n=3, h=5, w=7, c=66, k=192, r=2, s=3, strides=(1, 2), groups=2, padding=(1, 2, 0, 3)),
+    Problem(n=1, h=16, w=16, c=47, k=336, r=1, s=1),
 ]
 CASES = [
     pytest.param(Problem.parse(f"{str(base)[:-5]}_{layout}"), id=f"{base}-{layout}")

@@ -19,6 +19,7 @@ from gradops._algorithms import (
     MOST_BANDED,
     MOST_NARROW,
     MOST_SUMMED,
+    MOST_SUMMED_PIXELS,
 )
 from gradops._dispatch import PARTIAL
 from gradops.testing import (
@@ -125,6 +126,15 @@ def test_infinities_and_large_numbers_do_not_spread(op, value, whole_level):
     assert np.isfinite(expected).any()
 
 
+def test_filters_of_few_pixels_are_summed_at_once():
+    problem = Problem(n=1, h=4, w=MOST_SUMMED_PIXELS // 4, c=64, k=64, r=3, s=3, padding="SAME")
+    more = replace(problem, w=problem.w + 1)
+    for op in DENSE:
+        of_filter = op.name.endswith("filter")
+        assert accepting(op, problem)[0] == ("conv" if of_filter else "winograd")
+        assert accepting(op, more)[0] == "winograd"
+
+
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [
@@ -221,7 +231,7 @@ def test_dilated_planes_of_16_bits_take_conv():
 def test_products_of_pairs_replace_winograd(op, dtype, paired, layout, level, capfd, monkeypatch):
     monkeypatch.setattr("gradops._call._VERBOSE", True)
     for channels in 16, 17, 95, 96:
-        problem = Problem(h=4, w=4, c=channels, k=128, padding="SAME", layout=layout)
+        problem = Problem(h=4, w=5, c=channels, k=128, padding="SAME", layout=layout)
         op(problem, *random_integers(op.shapes(problem), dtype_named(dtype), seed=1))
         expected = range(0) if paired and level in PARTIAL else CHANNELS
         narrow = (layout, op.result) == (

@@ -359,6 +359,29 @@ float32, 0.63 to 1.22 in float64, 0.74 to 1.3 in float16. One tap with strides, 
 are read 1.8 times, 1.8 and 2.5; of 4x4 pixels, 5.4 times, 0.7 and 0.9 (Zen 5).
 """
 
+MOST_SUMMED_PIXELS = 16
+"""Pixels that a filter's gradient sums up to which `conv` is taken: it writes the sums at once, 9 numbers where `winograd` has 16 sums.
+
+Time of `winograd` over that of `conv`, 3x3 taps, as many inputs as outputs, 2 threads of a Zen 4:
+
+============  ========  ==================  ==================
+images        channels  float32             float64, NHWC
+============  ========  ==================  ==================
+                        NHWC      NCHW
+------------  --------  --------  --------  ------------------
+1 of 2x2      512       1.96      1.87      2.04
+2 of 2x2      512       1.80      1.56      1.57
+1 of 3x3      512       1.96      1.77
+1 of 4x4      512       1.29      1.33      1.31
+1 of 4x4      64        1.34      1.07      1.41
+2 of 4x4      512       0.98      0.96
+1 of 6x6      256       0.95      0.88
+1 of 7x7      512       1.05      0.93
+============  ========  ==================  ==================
+
+float16 1.1 to 1.9, AVX2 1.1 to 2.4; 16 to 16 channels of 4x4 pixels, channels first, 0.8 to 0.9.
+"""
+
 LEAST_INSIDE = 0.5
 """Share of all taps that lie inside, up to which `conv` leaves the others out: a filter that covers its whole input computes 49 times as much with them
 if it has 7x7 taps (its gradient of the input took 16 to 24 times as long)."""
@@ -599,20 +622,22 @@ def algorithms(
     halves: bool = False,
     sharing: Sharing = UNKNOWN,
     by_slots: bool = False,
+    pixels: int = UNKNOWN.pixels,
 ) -> tuple[str, ...]:
     """The algorithms that accept a problem, the one that is preferred first.
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
     belong to a group of a dense op, `out_channels` output channels to all groups together. `halves` says that numbers have 16
     bits, `paired` that they are bfloat16, two of which are multiplied at once, `tiled` tiles of them, `doubles` that they are float64, `by_slots`
-    that what is summed, and not the result, lies side by side in the filter.
+    that what is summed, and not the result, lies side by side in the filter. `pixels` are those of the output, in all images.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
         others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired, tiled, doubles, halves)
         others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, doubles, tiled, others)
         if result == "filter":
-            return others
+            few = pixels <= MOST_SUMMED_PIXELS and others[0] == "winograd"
+            return ("conv", *(other for other in others if other != "conv")) if few else others
         points = not paired and others[0] == "conv" and all(_point(axis) for axis in (rows, cols))
         summed = outputs if result == "input" else per_group
         return _few_pixels(sharing, points, paired, by_slots, summed, others)

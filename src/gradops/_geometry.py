@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 from gradops._algorithms import UNKNOWN, algorithms
@@ -146,7 +146,8 @@ def plan(
     asked = kind.result, kind.depthwise, *laid_down(rows, cols), groups, filter_shape[2], out_channels, data_format
     counts = not kind.depthwise and kind.result != "filter"
     shared = sharing(kind.scatters, rows, cols, input_shape[layout.n]) if counts else UNKNOWN
-    by_slots = kind.scatters == (filter_format == "RSCK")
+    by_slots, pixels = kind.scatters == (filter_format == "RSCK"), input_shape[layout.n] * rows.out * cols.out
+    ordered = partial(algorithms, *asked, sharing=shared, by_slots=by_slots, pixels=pixels)
     return Plan(
         op=op,
         arguments=kind.arguments,
@@ -161,11 +162,11 @@ def plan(
         scatters=kind.scatters,
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
-        algorithms=algorithms(*asked, sharing=shared, by_slots=by_slots),
-        halves=algorithms(*asked, halves=True, sharing=shared, by_slots=by_slots),
-        paired=algorithms(*asked, halves=True, paired=True, sharing=shared, by_slots=by_slots),
-        tiled=algorithms(*asked, halves=True, paired=True, tiled=True, sharing=shared, by_slots=by_slots),
-        doubles=algorithms(*asked, doubles=True, sharing=shared, by_slots=by_slots),
+        algorithms=ordered(),
+        halves=ordered(halves=True),
+        paired=ordered(halves=True, paired=True),
+        tiled=ordered(halves=True, paired=True, tiled=True),
+        doubles=ordered(doubles=True),
         filter_format=filter_format,
     )
 

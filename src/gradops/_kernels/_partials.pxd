@@ -53,17 +53,22 @@ cdef inline Wave first_wave(const Total *t, int threads) noexcept nogil:
     return w
 
 
+cdef inline void check_block(const Total *t, const real *sums, int64_t ld, int64_t rows, int64_t columns) noexcept nogil:
+    """Tells if a block of the only span holds an infinity or NaN."""
+    cdef int64_t i
+    for i in range(rows):
+        if not all_finite(sums + i * ld, columns):
+            t.finite[0] = False
+
+
 cdef inline void store_block(const Total *t, int64_t span, const real *src, int64_t ld, int64_t rows, int64_t columns, int64_t at, int64_t row_step, int64_t column_step) noexcept nogil:
     """Writes a span's sums of a block, which begins `at` an element, to the result or, of several spans, to its partial sum."""
-    cdef int64_t i
     if t.spans > 1:
         at += (span - t.wave.first + (t.wave.first > 0)) * t.size
         narrow_block(REAL_STORAGE, src, ld, rows, columns, <char *> (t.partials + at), row_step, column_step)
         return
     narrow_block(t.storage, src, ld, rows, columns, t.out + at * item_size(t.storage), row_step, column_step)
-    for i in range(rows):
-        if not all_finite(src + i * ld, columns):
-            t.finite[0] = False
+    check_block(t, src, ld, rows, columns)
 
 
 cdef inline void add_part(const void *work, int64_t index, void *_) noexcept nogil:

@@ -2,7 +2,7 @@
 """dw[slot, k] = sum_pixel patches(x)[pixel, slot] dy[pixel, k]: conv2d_backprop_filter, an implicit GEMM that reduces over pixels.
 
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
-the partials are added in order. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie; of few channels not patches
+the partials are added in order. Sums of few pixels are written where dw lies. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie; of few channels not patches
 but a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one vector. Where channels are contiguous, both
 are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the other is turned.
 What is summed is dw turned where patches have the fewer columns then, or where dy, if its channels are contiguous, has few or fills tiles worse.
@@ -11,11 +11,11 @@ What is summed is dw turned where patches have the fewer columns then, or where 
 filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
 """
 from libc.stdint cimport int64_t
-from _blocks cimport FIRST_FREE
+from _blocks cimport FIRST_FREE, IN_ORDER
 from _bundle cimport bundle_groups, bundled_groups, problem_size
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, rows_stream, stream, gemm_block, gemm_tile
-from _partials cimport Total, aim_total, first_wave, leave_room, store_block, sum_spans
+from _partials cimport Total, aim_total, check_block, first_wave, leave_room, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
 from _scratch cimport allocate_bytes, padded, release
@@ -60,7 +60,9 @@ cdef struct Reduce:
     Total dw
     int64_t slots, slot_blocks, panels, channel_blocks  # panels of NR channels
     bint turned                                         # whether blocks are [k][slot]
+    bint direct                                         # whether they are summed where dw lies
     int64_t ldc                                         # distance of their rows
+    int64_t unit                                        # slots that no block splits
     Strips strips                                       # of tiles
     int64_t bundled                                     # groups that are one of the problem
     bint packed                                         # whether blocks pack both operands as tiles read them
@@ -90,10 +92,12 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     if w.strips.used:
         plan_strips(w, threads)
         return
-    w.turned = whole(g) and is_turned(w)
-    w.wide = w.turned and is_wide(w)
     w.packed = is_packed(w)
+    w.direct = not w.packed and is_direct(w)
+    w.turned = whole(g) and (g.filter_src == 1 if w.direct else is_turned(w))
+    w.wide = w.turned and is_wide(w)
     w.ldc = distance_of_sums(w)
+    w.unit = NR if w.direct and w.turned else PAIR
     w.dw.size = w.slots * g.groups * g.dst_channels
     w.slot_blocks, w.channel_blocks = divide_up(w.slots, most_slots(w)), divide_up(g.dst_channels, most_channels(w))
     if w.packed:
@@ -111,7 +115,7 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
             w.channel_blocks = smaller(2 * w.channel_blocks, w.panels)
         else:
             break
-    w.slot_blocks = even_parts(w.slot_blocks, w.slots // (2 * MR), spans * g.groups * w.channel_blocks, threads)
+    w.slot_blocks = smaller(even_parts(w.slot_blocks, w.slots // (2 * MR), spans * g.groups * w.channel_blocks, threads), divide_up(w.slots, w.unit))
 
 
 cdef Patches first_patches(const Reduce *w) noexcept nogil:
@@ -145,6 +149,17 @@ cdef bint is_turned(const Reduce *w) noexcept nogil:
     return w.g.dst_channels <= VL and w.slots > VL and not src_in_rows(&p)
 
 
+cdef bint is_direct(const Reduce *w) noexcept nogil:
+    """Whether blocks are summed where dw lies, in rows of whole vectors: of few pixels, to copy them would take longer than to sum them."""
+    cdef const Problem *g = w.g
+    cdef Patches p = first_patches(w)
+    if w.storage != REAL_STORAGE or not whole(g) or by_band(&p) or pixels(&p) > DEPTH:
+        return False
+    if g.filter_src == 1:                               # rows are channels of dy, side by side
+        return w.slots % VL == 0 and (g.src_c != 1 or dst_in_rows(&p))
+    return g.dst_channels % VL == 0
+
+
 cdef int64_t tile_steps(int64_t m, int64_t n) noexcept nogil:
     """What a step of all tiles of m rows and n columns takes, about: multiply-adds or loads."""
     cdef int64_t tiles = divide_up(m, MR), rows = divide_up(m, tiles), left = n % NR, wide = NV if left > VL else 1
@@ -154,6 +169,8 @@ cdef int64_t tile_steps(int64_t m, int64_t n) noexcept nogil:
 cdef int64_t distance_of_sums(const Reduce *w) noexcept nogil:
     """From row to row of a block: where a band serves all slots, no more than its channels need, which leaves room for more slots."""
     cdef Patches p = first_patches(w)
+    if w.direct:
+        return w.g.filter_dst if w.turned else w.g.filter_src
     return smaller(divide_up(w.g.dst_channels, NR) * NR + PAD, LD) if whole(w.g) and by_band(&p) else LD
 
 
@@ -162,7 +179,7 @@ cdef int64_t most_slots(const Reduce *w) noexcept nogil:
     1.0 (float32 and float64, Zen 4)."""
     if w.packed:
         return PACKED_COLUMNS if w.turned else packed_rows(w)
-    return smaller(DEPTH * LD // w.ldc, BAND_SLOTS) if w.ldc < LD else SLOTS
+    return smaller(DEPTH * LD // w.ldc, BAND_SLOTS) if w.ldc < LD and not w.direct else SLOTS
 
 
 cdef int64_t most_channels(const Reduce *w) noexcept nogil:
@@ -306,10 +323,11 @@ cdef void multiply(bint by_column, int64_t m, int64_t n, Operands *p, const real
     gemm_block(fetching_column_tile if by_column else fetching_row_tile, column_tile if by_column else row_tile, by_column, True, m, n, p, a, b, panel, c, one, two)
 
 
-cdef void multiply_rows(int64_t m, int64_t n, int64_t depth, const Rows *a, const Rows *b, real *turned, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
+cdef void multiply_rows(const Reduce *w, int64_t m, int64_t n, int64_t depth, const Rows *a, const Rows *b, real *turned, real *c, bint accumulate, Stream one, Stream two) noexcept nogil:
     """c[m, n] (+)= a' b, fetching what is needed next. Rows of a that lie far apart are fetched by each tile, which CPUs do not do by themselves: 1x1 layers
     with 512 channels or more take 0.75 to 0.95 of the time (float32, Emerald Rapids), 0.95 to 1.0 (Zen 4); those with fewer would take up to 1.04."""
-    cdef Operands p = operands(divide_up(depth, PAIR), NULL, a.ld, b.ld, LD, accumulate)
+    cdef Operands p = operands(divide_up(depth, PAIR), NULL, a.ld, b.ld, w.ldc, accumulate)
+    p.ahead = w.direct
     if TILE > 1:
         widen_block(REAL_STORAGE, <const char *> a.at, 1, a.ld, m, p.depth, turned, LD // 2)
         p.lda = LD // 2
@@ -332,9 +350,9 @@ cdef void multiply_pixels(const Reduce *w, const Patches *p, const Panel *b, int
     cdef Rows x = patch_rows(w, p, b, first, depth, slot, slots), dy = dy_rows(w, p, b, first, depth, False)
     cdef Stream next_x = next_rows(&x, slots * item_size(w.storage), depth, more, c), next_dy = next_rows(&dy, b.channels * item_size(w.storage), depth, more, c)
     if w.turned:
-        multiply_rows(b.channels, slots, depth, &dy, &x, b.dy + DEPTH // 2 * LD, c, accumulate, next_x, next_dy)
+        multiply_rows(w, b.channels, slots, depth, &dy, &x, b.dy + DEPTH // 2 * LD, c, accumulate, next_x, next_dy)
     else:
-        multiply_rows(slots, b.channels, depth, &x, &dy, b.patch + DEPTH // 2 * LD, c, accumulate, next_x, next_dy)
+        multiply_rows(w, slots, b.channels, depth, &x, &dy, b.patch + DEPTH // 2 * LD, c, accumulate, next_x, next_dy)
 
 
 cdef int64_t span_begin(const Reduce *w, const Patches *p, int64_t span) noexcept nogil:
@@ -379,11 +397,18 @@ cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcep
             reduce_run(w, p, b, i * width + low - begin, high - low, b.c + (low - b.slot) * LD, True)
 
 
+cdef int64_t first_of(const Reduce *w, const Panel *b) noexcept nogil:
+    """Where a block begins in dw."""
+    return b.slot * w.g.filter_src + b.group * w.g.filter_group + b.channel * w.g.filter_dst
+
+
 cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
     """Writes a block, turned or not."""
     cdef const Problem *g = w.g
-    cdef int64_t at = b.slot * g.filter_src + b.group * g.filter_group + b.channel * g.filter_dst
-    if w.turned:
+    cdef int64_t at = first_of(w, b)
+    if w.direct:
+        check_block(&w.dw, b.c, w.ldc, b.channels if w.turned else b.slots, b.slots if w.turned else b.channels)
+    elif w.turned:
         store_block(&w.dw, b.span, b.c, w.ldc, b.channels, b.slots, at, g.filter_dst, g.filter_src)
     else:
         store_block(&w.dw, b.span, b.c, w.ldc, b.slots, b.channels, at, g.filter_src, g.filter_dst)
@@ -397,8 +422,8 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     cdef Patches p
     cdef Panel b
     index = index // w.slot_blocks
-    b.slot = part(divide_up(w.slots, PAIR), slot_block, w.slot_blocks) * PAIR
-    b.slots = smaller(part(divide_up(w.slots, PAIR), slot_block + 1, w.slot_blocks) * PAIR, w.slots) - b.slot
+    b.slot = part(divide_up(w.slots, w.unit), slot_block, w.slot_blocks) * w.unit
+    b.slots = smaller(part(divide_up(w.slots, w.unit), slot_block + 1, w.slot_blocks) * w.unit, w.slots) - b.slot
     b.channel = part(w.panels, index % w.channel_blocks, w.channel_blocks) * NR
     b.channels = smaller(part(w.panels, index % w.channel_blocks + 1, w.channel_blocks) * NR, w.g.dst_channels) - b.channel
     b.group = index // w.channel_blocks % w.g.groups
@@ -406,6 +431,8 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     b.patch, b.dy, b.c, b.turn = scratch, scratch + DEPTH * LD, scratch + (1 if w.wide else 2) * DEPTH * LD, scratch + 3 * DEPTH * LD
     if w.packed:
         place_packed(w, &b)
+    if w.direct:
+        b.c = <real *> w.dw.out + first_of(w, &b)
     if not whole(w.g):
         clear(b.c, SLOTS * LD)
     begin_tiles(TILE, TILE)
@@ -427,7 +454,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     plan(w, threads)
     if w.strips.used:
         return sum_spans(&w.dw, reduce_strips, w, strip_blocks(w), <int> smaller(threads, w.dw.spans * strip_blocks(w)), FIRST_FREE, strip_scratch(w))
-    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), FIRST_FREE, padded(packed_scratch(w)) if w.packed else SCRATCH)
+    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), IN_ORDER if w.direct else FIRST_FREE, padded(packed_scratch(w)) if w.packed else SCRATCH)
 
 
 cdef int drive_bundles(Reduce *w, int threads) noexcept nogil:
@@ -455,7 +482,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
     w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
-    w.bundled, w.strips = 1, strips_of(&w)
+    w.bundled, w.direct, w.strips = 1, False, strips_of(&w)
     aim_total(&w.dw, storage, out, &finite)
     return outcome(drive_bundles(&w, num_threads) if bundled_groups(w.g) > 1 else drive(&w, num_threads), &finite)
 

@@ -182,7 +182,8 @@ cdef void multiply_planes(const Reduce *w, const Patches *p, const Panel *b, int
     rows_by_channel(w, p, b, first, depth, slot, slots, tall)
     turned_panels(w, p, b, first, depth, slot, slots, flat)
     next_x, next_dy = patch_planes(w, p, first + depth, slot), dy_planes(w, p, b, first + depth)
-    product = operands(divide_up(depth, PAIR), NULL, tall.ld, NR, LD, accumulate)
+    product = operands(divide_up(depth, PAIR), NULL, tall.ld, NR, w.ldc, accumulate)
+    product.ahead = w.direct
     product.end = tall.end if tall.in_place else NULL
     multiply(False, rows, columns, &product, tall.at, flat.at, flat.panel, c,
              next_plane_rows(w, tall, next_tall, rows, depth, more, c), next_plane_rows(w, flat, next_flat, columns, depth, more, c))

@@ -28,4 +28,4 @@ def accepting(op: Op, problem: Problem | PoolProblem, halves: bool = False) -> t
     axes = laid_down(rows, cols)
     shared = sharing(op.result == "input", rows, cols, problem.n)
     asked = op.result, op.kind == "depthwise", *axes, groups, per_group, outputs * groups, problem.layout
-    return algorithms(*asked, halves=halves, sharing=shared)
+    return algorithms(*asked, halves=halves, sharing=shared, pixels=problem.n * rows.out * cols.out)

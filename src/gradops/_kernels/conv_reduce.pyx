@@ -2,9 +2,10 @@
 """dw[slot, k] = sum_pixel patches(x)[pixel, slot] dy[pixel, k]: conv2d_backprop_filter, an implicit GEMM that reduces over pixels.
 
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
-the partials are added in order. Sums of few pixels are written where dw lies. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie; of few channels not patches
-but a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one vector. Where channels are contiguous, both
-are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the other is turned.
+the partials are added in order. Sums of few pixels are written where dw lies. Packed: patches and dy, DEPTH pixels at a time, unless they can be read
+where they lie; of few channels not patches but a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one
+vector. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the
+other is turned.
 What is summed is dw turned where patches have the fewer columns then, or where dy, if its channels are contiguous, has few or fills tiles worse.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and

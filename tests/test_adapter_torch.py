@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from gradops._kernels import torch_convolution  # noqa: E402
 from gradops.testing import LEVELS, forced, runnable  # noqa: E402
 from gradops.torch import _boxed, _override, _stable  # noqa: E402
 from gradops.torch._override import KINDS  # noqa: E402
+from gradops.torch._table import LEAST_KEPT, LEAST_KEPT_PIXELS, MOST_KEPT_PIXELS, Layer, keeps_order, wins  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -53,6 +55,7 @@ CASES = {
     "transposed-depthwise": (True, (2, 16, 7, 9), (16, 1, 4, 4), {"stride": 2, "groups": 16, "dilation": 2}),
     "split": (False, (8, 64, 56, 56), (64, 64, 1, 1), {}),
     "winograd": (False, (4, 64, 28, 28), (72, 64, 3, 3), {"padding": 1}),
+    "taps-innermost": (False, (2, 120, 6, 7), (140, 120, 3, 3), {"padding": 1}),
 }
 EVERY_CASE = pytest.mark.parametrize("name", CASES)
 WAYS = {"stable": _stable, "boxed": _boxed}
@@ -129,6 +132,26 @@ def check(name, dtype, image_format, filter_format):
 def test_gradients_are_those_of_pytorch_in_its_memory_format(name, dtype):
     for image_format, filter_format in itertools.product(FORMATS, repeat=2):
         check(name, dtype, image_format, filter_format)
+
+
+def test_large_filters_for_few_pixels_are_not_copied():
+    def layer(w, pixels=(1, 8, 8), **changed):
+        call = {"dtype": "float32", "channels_last": False, "kind": "dense", "groups": 1, "stride": (1, 1)}
+        k, c, r, s = w
+        given = {"channels": c, "outputs": k, "taps": (r, s), "dilation": (1, 1), "plane": prod(pixels[1:])}
+        return Layer(**call | given | {"work": prod(pixels) * prod(w), "tiled": False} | changed)
+
+    large = (LEAST_KEPT // 128, 128, 3, 3)
+    assert keeps_order(layer(large)) and wins(layer(large), "input") and wins(layer(large), "filter")
+    single = layer(large, (1, 1, LEAST_KEPT_PIXELS - 1))
+    assert keeps_order(single) and wins(single, "input") and not wins(single, "filter")
+    assert wins(layer(large, (2, 1, LEAST_KEPT_PIXELS // 2 - 1)), "filter")
+    assert not wins(layer(large, (30, 1, 1)), "input")
+    assert keeps_order(layer(large, (1, 1, MOST_KEPT_PIXELS), dtype="float64"))
+    assert not keeps_order(layer(large, (1, 1, MOST_KEPT_PIXELS + 1)))
+    assert not keeps_order(layer((LEAST_KEPT // 128 - 1, 128, 3, 3)))
+    for changed in {"channels_last": True}, {"dtype": "bfloat16"}, {"stride": (2, 2)}, {"dilation": (2, 2)}:
+        assert not keeps_order(layer(large, **changed))
 
 
 @EVERY_CASE
@@ -221,8 +244,9 @@ def test_slices_of_larger_tensors_are_read_right():
 
 
 @BOTH_WAYS
-def test_infinities_go_where_their_products_go():
-    convolve, x, w, dy = operands("3x3", torch.float64)
+@pytest.mark.parametrize("name", ["3x3", "taps-innermost"])
+def test_infinities_go_where_their_products_go(name):
+    convolve, x, w, dy = operands(name, torch.float64)
     dy[0, 0, 0, 0], dy[1, 3, 5, 5] = float("inf"), float("nan")
     expected = gradients(convolve, x, w, dy)
     with gt.enabled("all"):
@@ -427,7 +451,7 @@ def test_auto_takes_one_gradient_and_leaves_the_other():
         ((1, 32, 16, 16), 48, 1, 1, torch.contiguous_format, True),
         ((1, 32, 16, 16), 32, 1, 1, torch.contiguous_format, False),  # too little work
         ((1, 256, 8, 8), 256, 3, 1, torch.contiguous_format, True),
-        ((1, 256, 8, 7), 256, 3, 1, torch.contiguous_format, False),  # too few pixels for the copies of the filter
+        ((1, 256, 8, 7), 256, 3, 1, torch.contiguous_format, True),  # the filter is not copied
         ((1, 256, 8, 7), 256, 3, 1, torch.channels_last, True),
         ((4, 128, 20, 20), 128, 3, 2, torch.contiguous_format, False),
     ],

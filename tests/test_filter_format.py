@@ -28,25 +28,26 @@ def turned(array):
     return np.ascontiguousarray(np.moveaxis(array, -1, 0))
 
 
-def lying(problem, array):
+def lying(problem, array, filter_format):
     """A filter as it lies with output channels outermost."""
     r, s, *_ = problem.filter_shape
     per_group = 1 if problem.depthwise else problem.filter_shape[2]
-    return turned(array.reshape(r, s, per_group, -1))
+    outermost = turned(array.reshape(r, s, per_group, -1))
+    return outermost if filter_format == "KRSC" else np.ascontiguousarray(np.moveaxis(outermost, -1, 1))
 
 
-def check(op, problem, dtype, algorithm=None):
+def check(op, problem, dtype, algorithm=None, filter_format="KRSC"):
     """`algorithm` is what runs; nothing is rounded in sums of small integers."""
-    orders = {algorithm or planned(op, problem, order).algorithms[0] for order in ("RSCK", "KRSC")}
+    orders = {algorithm or planned(op, problem, order).algorithms[0] for order in ("RSCK", filter_format)}
     draw = random_integers if "gemv" in orders else random_normal
     first, second = draw(op.shapes(problem), dtype_named(dtype), seed=3)
     named = dict(zip(op.operands, (first, second), strict=True))
     expected = op(problem, first, second)
-    found = planned(op, problem, "KRSC")
+    found = planned(op, problem, filter_format)
     if "filter" in named:
-        named["filter"] = lying(problem, named["filter"])
+        named["filter"] = lying(problem, named["filter"], filter_format)
     else:
-        expected = lying(problem, expected)
+        expected = lying(problem, expected, filter_format)
     arrays = [np.ascontiguousarray(named[name]) for name in found.arguments]
     got = np.full_like(expected, 7)
     compute(found, arrays, STORAGE[dtype], got, 2)
@@ -68,6 +69,33 @@ def test_both_orders_give_the_same_bits_at_every_level(op, problem, level):
         for algorithm in ("conv", "winograd", "stem", "depthwise"):
             with forced(algorithm=algorithm):
                 check(op, problem, dtype)
+
+
+DENSE = [row for row in rows(LARGER, CONVOLUTIONS) if row[0].kind == "dense"]
+SQUARES = [
+    Problem(n=2, h=5, w=6, c=70, k=41, r=3, s=3, padding="SAME"),
+    Problem(n=1, h=3, w=3, c=33, k=130, r=3, s=3, padding=(0, 1, 1, 2)),
+    Problem(n=2, h=20, w=23, c=18, k=20, r=3, s=3, groups=2, padding="SAME"),  # several spans
+    Problem(n=1, h=9, w=8, c=40, k=35, r=3, s=3, dilations=(2, 2), padding="SAME"),
+]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("problem", SQUARES, ids=str)
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.kind == "dense"], ids=str)
+def test_taps_may_lie_innermost(op, problem, layout, level):
+    for dtype in DTYPES:
+        for algorithm in ("winograd", "conv"):
+            with forced(algorithm=algorithm):
+                check(op, replace(problem, layout=layout), dtype, filter_format="KCRS")
+
+
+@pytest.mark.parametrize(("op", "problem"), DENSE, ids=str)
+def test_taps_of_any_filter_may_lie_innermost(op, problem):
+    assert set(planned(op, problem, "KCRS").algorithms) <= {"winograd", "conv"}
+    for dtype in DTYPES:
+        with forced(algorithm="conv"):
+            check(op, problem, dtype, filter_format="KCRS")
 
 
 FEW_PIXELS = [

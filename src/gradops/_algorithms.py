@@ -623,17 +623,21 @@ def algorithms(
     sharing: Sharing = UNKNOWN,
     by_slots: bool = False,
     pixels: int = UNKNOWN.pixels,
+    innermost: bool = False,
 ) -> tuple[str, ...]:
     """The algorithms that accept a problem, the one that is preferred first.
 
     `result` is "output", "input" or "filter", the gradients being named by what they are of. `per_group` input channels
     belong to a group of a dense op, `out_channels` output channels to all groups together. `halves` says that numbers have 16
     bits, `paired` that they are bfloat16, two of which are multiplied at once, `tiled` tiles of them, `doubles` that they are float64, `by_slots`
-    that what is summed, and not the result, lies side by side in the filter. `pixels` are those of the output, in all images.
+    that what is summed, and not the result, lies side by side in the filter. `pixels` are those of the output, in all images. `innermost`
+    says that the taps of a filter do, as only `winograd` reads and writes them well.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):
         others = _dense(result, rows, cols, groups, per_group, outputs, data_format, paired, tiled, doubles, halves)
+        if innermost:
+            return tuple(name for name in ("winograd", "conv") if name in others)
         others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, doubles, tiled, others)
         if result == "filter":
             few = pixels <= MOST_SUMMED_PIXELS and others[0] == "winograd"

@@ -110,7 +110,7 @@ def plan(
 ) -> Plan:
     """The plan for an op, the shapes of its tensors (or its size vectors) and its normalised `attributes`.
 
-    `filter_format` says how the filter lies in memory; its shape is [R, S, C/G, K] in any case.
+    `filter_format` says how the filter lies in memory, "RSCK", "KRSC" or, of dense ones, "KCRS"; its shape is [R, S, C/G, K] in any case.
     """
     kind = OPS[op]
     strides, padding, explicit_paddings, data_format, dilations = given
@@ -147,7 +147,9 @@ def plan(
     counts = not kind.depthwise and kind.result != "filter"
     shared = sharing(kind.scatters, rows, cols, input_shape[layout.n]) if counts else UNKNOWN
     by_slots, pixels = kind.scatters == (filter_format == "RSCK"), input_shape[layout.n] * rows.out * cols.out
-    ordered = partial(algorithms, *asked, sharing=shared, by_slots=by_slots, pixels=pixels)
+    ordered = partial(
+        algorithms, *asked, sharing=shared, by_slots=by_slots, pixels=pixels, innermost=filter_format == "KCRS"
+    )
     return Plan(
         op=op,
         arguments=kind.arguments,

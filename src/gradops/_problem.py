@@ -92,7 +92,8 @@ class Problem(NamedTuple):
 class Plan:
     """One convolution whose shapes and attributes have been found right. Shapes of images are in data_format order.
 
-    A filter's shape is (R, S, C/G, K), whatever its `filter_format`: the order in memory, "RSCK" or "KRSC".
+    A filter's shape is (R, S, C/G, K), whatever its `filter_format`: the order in memory, "RSCK", "KRSC" or, of
+    dense ones, "KCRS".
     """
 
     op: str
@@ -237,7 +238,11 @@ def _strides(prefix: str, shape: Shape, layout: Layout) -> dict[str, int]:
 
 def _filter_strides(plan: Plan, columns: int, size: int, in_group: int, out_channels: int) -> dict[str, int]:
     """Element strides of a filter with so many columns, elements of each output channel, and channels, in the plan's order."""
-    tap, c, k = (in_group * out_channels, out_channels, 1) if plan.filter_format == "RSCK" else (in_group, 1, size)
+    tap, c, k = {
+        "RSCK": (in_group * out_channels, out_channels, 1),
+        "KRSC": (in_group, 1, size),
+        "KCRS": (1, size // max(in_group, 1), size),
+    }[plan.filter_format]
     src, dst = (k, c) if plan.scatters else (c, k)
     group = out_channels // plan.groups * k
     return {"filter_y": columns * tap, "filter_x": tap, "filter_src": src, "filter_dst": dst, "filter_group": group}

@@ -9,7 +9,7 @@ other is turned.
 What is summed is dw turned where patches have the fewer columns then, or where dy, if its channels are contiguous, has few or fills tiles worse.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
-filter_step 1; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
+filter_step 1.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, IN_ORDER
@@ -158,7 +158,7 @@ cdef bint is_direct(const Reduce *w) noexcept nogil:
         return False
     if g.filter_src == 1:                               # rows are channels of dy, side by side
         return w.slots % VL == 0 and (g.src_c != 1 or dst_in_rows(&p))
-    return g.dst_channels % VL == 0
+    return g.filter_dst == 1 and g.dst_channels % VL == 0
 
 
 cdef int64_t tile_steps(int64_t m, int64_t n) noexcept nogil:
@@ -398,21 +398,37 @@ cdef void reduce_pair(const Reduce *w, const Patches *p, const Panel *b) noexcep
             reduce_run(w, p, b, i * width + low - begin, high - low, b.c + (low - b.slot) * LD, True)
 
 
-cdef int64_t first_of(const Reduce *w, const Panel *b) noexcept nogil:
-    """Where a block begins in dw."""
-    return b.slot * w.g.filter_src + b.group * w.g.filter_group + b.channel * w.g.filter_dst
+cdef bint in_line(const Problem *g) noexcept nogil:
+    """Whether the slots of all taps are equally far apart in dw."""
+    return g.filter_rows * g.filter_cols == 1 or g.filter_x == g.src_channels * g.filter_src
+
+
+cdef int64_t index_of(const Reduce *w, const Panel *b, int64_t slot) noexcept nogil:
+    """Where a slot of a block's first channel lies in dw."""
+    cdef const Problem *g = w.g
+    return slot // g.src_channels * g.filter_x + slot % g.src_channels * g.filter_src + b.group * g.filter_group + b.channel * g.filter_dst
 
 
 cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
     """Writes a block, turned or not."""
-    cdef const Problem *g = w.g
-    cdef int64_t at = first_of(w, b)
+    cdef int64_t cs = w.g.src_channels, slot = b.slot, take
     if w.direct:
         check_block(&w.dw, b.c, w.ldc, b.channels if w.turned else b.slots, b.slots if w.turned else b.channels)
-    elif w.turned:
-        store_block(&w.dw, b.span, b.c, w.ldc, b.channels, b.slots, at, g.filter_dst, g.filter_src)
+        return
+    while slot < b.slot + b.slots:
+        take = b.slots if in_line(w.g) else smaller(cs - slot % cs, b.slot + b.slots - slot)
+        store_slots(w, b, slot, take)
+        slot += take
+
+
+cdef void store_slots(const Reduce *w, const Panel *b, int64_t slot, int64_t count) noexcept nogil:
+    """Writes some slots of a block: of one tap, or all."""
+    cdef const Problem *g = w.g
+    cdef int64_t at = index_of(w, b, slot)
+    if w.turned:
+        store_block(&w.dw, b.span, b.c + slot - b.slot, w.ldc, b.channels, count, at, g.filter_dst, g.filter_src)
     else:
-        store_block(&w.dw, b.span, b.c, w.ldc, b.slots, b.channels, at, g.filter_src, g.filter_dst)
+        store_block(&w.dw, b.span, b.c + (slot - b.slot) * w.ldc, w.ldc, count, b.channels, at, g.filter_src, g.filter_dst)
 
 
 cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nogil:
@@ -433,7 +449,7 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     if w.packed:
         place_packed(w, &b)
     if w.direct:
-        b.c = <real *> w.dw.out + first_of(w, &b)
+        b.c = <real *> w.dw.out + index_of(w, &b, b.slot)
     if not whole(w.g):
         clear(b.c, SLOTS * LD)
     begin_tiles(TILE, TILE)

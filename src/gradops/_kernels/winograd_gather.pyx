@@ -15,7 +15,7 @@ from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, even_parts, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, NV, NR, VL, all_finite, clear, item_size, narrow_block, widen_block
-from _winograd cimport LINE, PLANES, RUN, Run, Tiles, pack_src, restore_dst, run_at, tile_count, tiles, transform_filter
+from _winograd cimport LINE, PLANES, RUN, Run, Tiles, pack_src, restore_dst, run_at, taps_innermost, tile_count, tiles, transform_filter
 
 cdef enum:
     TILES = 84                                          # of a block, at most
@@ -105,11 +105,16 @@ cdef void pack_filter(const Gather *w, const Block *b, int64_t panel, int64_t c,
     cdef const Lane *row = row_lanes(g)
     cdef const Lane *col = col_lanes(g)
     cdef int64_t channels = smaller(NR, g.dst_channels - panel * NR), done = 0, take, i, j, v, at
+    cdef bint innermost = taps_innermost(g)
     if channels < NR:
         clear(taps, 9 * STAGED * NR)
     while done < count:
         take = smaller(STAGED, count - done)
-        for i in range(3):
+        for i in range(take if innermost else 0):
+            at = b.group * g.filter_group + (c + done + i) * g.filter_src + panel * NR * g.filter_dst
+            widen_block(w.storage, w.filter + at * item_size(w.storage), 1, g.filter_dst, 9, channels,
+                        taps + i * NR + (8 * STAGED * NR if row.filter_step < 0 else 0), STAGED * NR * row.filter_step)
+        for i in range(0 if innermost else 3):
             for j in range(3):
                 at = (b.group * g.filter_group + (row.filter_start + row.filter_step * i) * g.filter_y
                       + (col.filter_start + col.filter_step * j) * g.filter_x + (c + done) * g.filter_src + panel * NR * g.filter_dst)

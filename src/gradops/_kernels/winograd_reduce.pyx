@@ -14,7 +14,7 @@ from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
 from _storage cimport real, NR, NV, VL, clear, item_size, widen_block
-from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
+from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, taps_innermost, tile_count, tiles, transform_dst
 
 cdef enum:
     TILES = 32                                          # that are transformed at a time
@@ -142,6 +142,10 @@ cdef void store_taps(const Reduce *w, const Block *b) noexcept nogil:
     for c in range(b.x_channels):
         for v in range(divide_up(b.dy_channels, VL)):
             restore_filter(b.sums + c * DY_CHANNELS + v * VL, SUMS_PLANE, taps + c * DY_CHANNELS + v * VL, X_CHANNELS * DY_CHANNELS)
+    if taps_innermost(g):
+        for c in range(b.x_channels):
+            store_block(&w.dw, b.span, taps + c * DY_CHANNELS, X_CHANNELS * DY_CHANNELS, 9, b.dy_channels, at + c * g.filter_src, 1, g.filter_dst)
+        return
     for tap in range(9):
         store_block(&w.dw, b.span, taps, DY_CHANNELS, b.x_channels, b.dy_channels, at + tap * g.filter_x, g.filter_src, g.filter_dst)
         taps += X_CHANNELS * DY_CHANNELS

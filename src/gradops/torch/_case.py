@@ -14,11 +14,13 @@ from gradops._geometry import plan
 from gradops._problem import Plan
 from gradops._values import Shape
 
-from ._table import Layer
+from ._table import Layer, keeps_order
 from ._tensors import CHANNELS_LAST, DATA_FORMATS, STORAGES, Outline, empty, format_of, memory
 
 Sizes: TypeAlias = list[int]
 
+
+FILTER_FORMATS = {CHANNELS_LAST: "KRSC", torch.contiguous_format: "KCRS"}
 
 MANY = 1 << 21
 """Numbers of 16 bits from which on the gradient of a filter over ones takes 0.05 to 0.7 of the time of PyTorch's sum, the way to the kernel included."""
@@ -42,28 +44,29 @@ class Call(NamedTuple):
 
 
 class Case(NamedTuple):
-    """How the gradients of one convolution are computed: recipes for `follow`, and what they are for. A bias has none where PyTorch sums as fast.
+    """How the gradients of one convolution are computed: how images and filters lie, recipes for `follow`, and what they are for.
 
-    A transposed convolution from x to y is the input gradient of one from y to x with the same filter: in its gradients, x and dy
-    change places.
+    A bias has no recipe where PyTorch sums as fast. A transposed convolution from x to y is the input gradient of one from y to x with the
+    same filter: in its gradients, x and dy change places.
     """
 
     layer: Layer
     format: torch.memory_format
+    filters: torch.memory_format
     input: object
     filter: object
     bias: object
 
     def input_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """The gradient of the input."""
-        dy, w = dense(dy, self.format), dense(w, CHANNELS_LAST)
+        dy, w = dense(dy, self.format), dense(w, self.filters)
         dx = empty(x.shape, x.dtype, self.format)
         follow(self.input, (dy.data_ptr(), w.data_ptr()), dx.data_ptr(), torch.get_num_threads())
         return dx
 
     def filter_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """The gradient of the filter, in the order of the images as PyTorch has it."""
-        dw = torch.empty(w.shape, dtype=w.dtype, memory_format=CHANNELS_LAST)
+        dw = torch.empty(w.shape, dtype=w.dtype, memory_format=self.filters)
         first, second = (dy, x) if self.layer.kind == "transposed" else (x, dy)
         first, second = dense(first, self.format), dense(second, self.format)
         follow(self.filter, (first.data_ptr(), second.data_ptr()), dw.data_ptr(), torch.get_num_threads())
@@ -105,17 +108,6 @@ def case_of(call: Call) -> Case:
     source, grid = (arranged(image.shape, memory_format) for image in images)
     k, c, r, s = w.shape
     given = attributes(stride, ((padding[0],) * 2, (padding[1],) * 2), dilation, memory_format)
-    try:
-        filters = plan("conv2d_backprop_filter", source, (r, s, c, k), grid, given, "KRSC")
-        inputs = (
-            plan("conv2d", source, (r, s, c, k), None, given, "KRSC")
-            if transposed
-            else plan("conv2d_backprop_input", source, (r, s, c, k), grid, given, "KRSC")
-        )
-    except ValueError:
-        raise Declined("shapes do not fit, or fit in PyTorch alone") from None
-    if filters.groups != groups or inputs.output_shape != grid:
-        raise Declined("shapes do not fit, or fit in PyTorch alone")
     kind = "transposed" if transposed else "dense" if groups == 1 else "depthwise" if c == 1 else "grouped"
     after = images[1]
     layer = Layer(
@@ -124,7 +116,7 @@ def case_of(call: Call) -> Case:
         kind=kind,
         groups=groups,
         channels=c,
-        outputs=k // groups,
+        outputs=k // max(groups, 1),
         taps=(r, s),
         stride=(stride[0], stride[1]),
         dilation=(dilation[0], dilation[1]),
@@ -132,10 +124,23 @@ def case_of(call: Call) -> Case:
         work=prod(after.shape) * c * r * s,
         tiled=x.dtype is torch.bfloat16 and selected() == TILED,
     )
+    order = torch.contiguous_format if keeps_order(layer) else CHANNELS_LAST
+    lies = FILTER_FORMATS[order]
+    try:
+        filters = plan("conv2d_backprop_filter", source, (r, s, c, k), grid, given, lies)
+        inputs = (
+            plan("conv2d", source, (r, s, c, k), None, given, lies)
+            if transposed
+            else plan("conv2d_backprop_input", source, (r, s, c, k), grid, given, lies)
+        )
+    except ValueError:
+        raise Declined("shapes do not fit, or fit in PyTorch alone") from None
+    if filters.groups != groups or inputs.output_shape != grid:
+        raise Declined("shapes do not fit, or fit in PyTorch alone")
     storage = STORAGES[x.dtype]
     many = x.dtype.itemsize == 2 and prod(dy.shape) >= MANY
     sums = recipe(sums_of(dy.shape, memory_format), storage) if many else None
-    return Case(layer, memory_format, recipe(inputs, storage), recipe(filters, storage), sums)
+    return Case(layer, memory_format, order, recipe(inputs, storage), recipe(filters, storage), sums)
 
 
 def sums_of(shape: Shape, memory_format: torch.memory_format) -> Plan:

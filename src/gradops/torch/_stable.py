@@ -24,7 +24,7 @@ from gradops._kernels import torch_convolution
 
 from ._answers import Decision, decide
 from ._case import Call
-from ._tensors import CHANNELS_LAST, STORAGES, Outline, strides_of
+from ._tensors import STORAGES, Outline, strides_of
 
 _OP = "aten::convolution_backward"
 _LIBRARIES = ("torch_cpu", "c10")
@@ -95,9 +95,9 @@ def _computed(decision: Decision, x: Outline, w: Outline, dy: Outline) -> tuple[
         return (None, None, None), (nothing,) * 4, (False,) * 4, 0
     recipes = (case.input if decision.input else None, case.filter if decision.filter else None, case.bias)
     orders = [strides_of(image.shape, case.format) for image in (x, dy)]
-    filters = [strides_of(w.shape, memory_format) for memory_format in (CHANNELS_LAST, case.format)]
+    filters = [strides_of(w.shape, memory_format) for memory_format in (case.filters, case.format)]
     turned = not Outline(w.shape, filters[0], w.dtype).lies(case.format)
-    copied = (not x.lies(case.format), not dy.lies(case.format), not w.lies(CHANNELS_LAST), turned)
+    copied = (not x.lies(case.format), not dy.lies(case.format), not w.lies(case.filters), turned)
     return recipes, (*orders, filters[0], filters[1]), copied, _ONES.get(x.dtype, 0)
 
 

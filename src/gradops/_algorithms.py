@@ -640,8 +640,7 @@ def algorithms(
             return tuple(name for name in ("winograd", "conv") if name in others)
         others = _exchanged(result, rows, cols, groups, (per_group, outputs), data_format, doubles, tiled, others)
         if result == "filter":
-            few = pixels <= MOST_SUMMED_PIXELS and others[0] == "winograd"
-            return ("conv", *(other for other in others if other != "conv")) if few else others
+            return _conv_first(others) if pixels <= MOST_SUMMED_PIXELS and others[0] == "winograd" else others
         points = not paired and others[0] == "conv" and all(_point(axis) for axis in (rows, cols))
         summed = outputs if result == "input" else per_group
         return _few_pixels(sharing, points, paired, by_slots, summed, others)
@@ -753,6 +752,11 @@ def _cut(per_group: int, outputs: int) -> bool:
     return bool(per_group % WIDEST_VECTOR or outputs % WIDEST_VECTOR)
 
 
+def _conv_first(others: tuple[str, ...]) -> tuple[str, ...]:
+    """`others` with `conv` preferred."""
+    return ("conv", *(other for other in others if other != "conv"))
+
+
 def _point(axis: Axis) -> bool:
     """Whether one tap reads every pixel."""
     return axis.taps == axis.stride == 1 and axis.size == axis.out
@@ -763,7 +767,7 @@ def _few_pixels(
 ) -> tuple[str, ...]:
     """`others`, `conv` first where it has the fewest products, with `gemv` in its place if it accepts; so many channels are summed."""
     if sharing.splits and sharing.inside < WINOGRAD_PRODUCTS:
-        others = ("conv", *(other for other in others if other != "conv"))
+        others = _conv_first(others)
     if sharing.pixels > (MOST_POINTS if points else MOST_VECTORS):
         return others
     few = by_slots and sharing.pixels <= MOST_DOTS and summed < LEAST_SLOTS * sharing.pixels

@@ -11,10 +11,10 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport DONE, NO_MEMORY, exported
 from _gemm cimport NOTHING, READS, Operands, operands, stream, gemm_block, gemm_packed, gemm_tile
-from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels, pack_slots, src_in_rows
+from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, NR, REAL_STORAGE, VL, clear, item_size, load, narrow_block, prefetch_soon, store, transpose, widen_block
+from _storage cimport real, MR, NR, REAL_STORAGE, VL, clear, item_size, narrow_block, widen_block
 
 cdef enum:
     DEPTH = 512                                         # slots that are packed at a time, at most, and multiplied by dots, which keeps them in the first cache
@@ -111,8 +111,8 @@ cdef void pack_part(const void *work, int64_t index, void *_) noexcept nogil:
     """Packs some slots of a tap, for all pixels of a lane pair, with zeros for those that whole vectors and tiles have besides."""
     cdef const Gather *w = <const Gather *> work
     cdef const Problem *g = w.g
-    cdef int64_t parts = tap_parts(w), slot = index % parts * DEPTH, tap = index // parts % (g.filter_rows * g.filter_cols), first, count, take, i
-    cdef int64_t pair = index // parts // (g.filter_rows * g.filter_cols) // g.groups, group = index // parts // (g.filter_rows * g.filter_cols) % g.groups
+    cdef int64_t parts = tap_parts(w), taps = g.filter_rows * g.filter_cols, slot = index % parts * DEPTH, tap = index // parts % taps
+    cdef int64_t group = index // parts // taps % g.groups, pair = index // parts // taps // g.groups, first, count, take, i
     cdef Patches p = pair_patches(w, pair, group)
     cdef real *dst
     if lies(w, &p) or tap >= p.row.taps * p.col.taps:

@@ -1,7 +1,7 @@
 """Part of `gemv_gather`: dots, vectors of slots. A register tile has the sums of some pixels with some rows of the filter, a vector each, whose lanes are added at the end."""
 from libc.stdint cimport int64_t
 from _patches cimport Patches
-from _problem cimport divide_up, smaller
+from _problem cimport divide_up, larger, smaller
 from _scratch cimport padded
 from _storage cimport real, vec, MR, REAL_STORAGE, VL, clear, item_size, load, prefetch_soon, store, transpose, widen_block
 

@@ -21,6 +21,7 @@ Sizes: TypeAlias = list[int]
 
 
 FILTER_FORMATS = {CHANNELS_LAST: "KRSC", torch.contiguous_format: "KCRS"}
+"""The `filter_format` of `plan`, by how PyTorch calls it."""
 
 MANY = 1 << 21
 """Numbers of 16 bits from which on the gradient of a filter over ones takes 0.05 to 0.7 of the time of PyTorch's sum, the way to the kernel included."""
@@ -125,13 +126,13 @@ def case_of(call: Call) -> Case:
         tiled=x.dtype is torch.bfloat16 and selected() == TILED,
     )
     order = torch.contiguous_format if keeps_order(layer) else CHANNELS_LAST
-    lies = FILTER_FORMATS[order]
+    filter_format = FILTER_FORMATS[order]
     try:
-        filters = plan("conv2d_backprop_filter", source, (r, s, c, k), grid, given, lies)
+        filters = plan("conv2d_backprop_filter", source, (r, s, c, k), grid, given, filter_format)
         inputs = (
-            plan("conv2d", source, (r, s, c, k), None, given, lies)
+            plan("conv2d", source, (r, s, c, k), None, given, filter_format)
             if transposed
-            else plan("conv2d_backprop_input", source, (r, s, c, k), grid, given, lies)
+            else plan("conv2d_backprop_input", source, (r, s, c, k), grid, given, filter_format)
         )
     except ValueError:
         raise Declined("shapes do not fit, or fit in PyTorch alone") from None

@@ -194,7 +194,7 @@ def keeps_order(layer: Layer) -> bool:
 def _turns_too_much(layer: Layer) -> bool:
     """Filters of several taps that are copied into another order for few pixels: 512x512 for 100 pixels ran at 0.66 of PyTorch's speed, for 392 at 1.1."""
     least = 512 if layer.strided else layer.filter >> 10
-    return not (layer.channels_last or keeps_order(layer)) and layer.filter >= 1 << 14 and layer.pixels < least
+    return not (layer.channels_last or keeps_order(layer)) and layer.filter >= LEAST_KEPT and layer.pixels < least
 
 
 def _grouped_float32(layer: Layer, of_filter: bool) -> bool:

@@ -178,6 +178,15 @@ def copy_every(int step, src, int64_t n, dst):
         _storage.copy_every(4, reals_of(src), n, reals_of(dst))
 
 
+def copy_rows_every(int step, src, int64_t src_ld, int64_t rows, int64_t n, dst, int64_t ld):
+    if step == 2:
+        _storage.copy_rows_every(2, reals_of(src), src_ld, rows, n, reals_of(dst), ld)
+    elif step == 3:
+        _storage.copy_rows_every(3, reals_of(src), src_ld, rows, n, reals_of(dst), ld)
+    else:
+        _storage.copy_rows_every(4, reals_of(src), src_ld, rows, n, reals_of(dst), ld)
+
+
 def store_every(int step, src, int64_t n, dst):
     if step == 2:
         _storage.store_every(2, reals_of(src), n, reals_of(dst))

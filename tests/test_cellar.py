@@ -265,6 +265,11 @@ def test_steps_read_and_write_nothing_between(probe, storage, at_the_edge):
         apart = at_the_edge(integers(step * (n - 1) + 1, storage))
         with only(np.arange(n), apart[::step], storage, ("copy_every", n, step)) as dst:
             probe.copy_every(step, apart, n, dst)
+        row = step * n + 3
+        rows = at_the_edge(integers(2 * row + step * (n - 1) + 1, storage))
+        offsets = lattice(3, n, n + 2, 1)
+        with only(offsets, rows[lattice(3, n, row, step)], storage, ("copy_rows_every", n, step)) as dst:
+            probe.copy_rows_every(step, rows, row, 3, n, dst, n + 2)
         together = at_the_edge(integers(n, storage))
         if step < 4:
             with only(step * np.arange(n), together, storage, ("store_every", n, step)) as dst:

@@ -58,6 +58,7 @@ cdef extern from "kernels.h" nogil:
     void pick(const real *channels, const lane_index *first, const lane_index *offset, int64_t vectors, real *dst, int64_t plane)
     void copy(const real *src, int64_t n, real *dst)
     void copy_every(int step, const real *src, int64_t n, real *dst)
+    void copy_rows_every(int step, const real *src, int64_t src_ld, int64_t rows, int64_t n, real *dst, int64_t ld)
     vec even_lanes(vec a, vec b)
     vec odd_lanes(vec a, vec b)
     vec twin_lanes(vec a, vec b)
@@ -180,6 +181,20 @@ cdef inline void widen_strided(int storage, const char *src, int64_t step, int64
             widen(storage, src + i * step * 2, 1, dst + i)
 
 
+cdef inline void widen_rows_strided(int storage, const char *src, int64_t src_row, int64_t step, int64_t rows, int64_t n, real *dst, int64_t ld) noexcept nogil:
+    """widen_strided for rows."""
+    cdef int64_t r
+    if has_halves(storage) or not 2 <= step <= 4:
+        for r in range(rows):
+            widen_strided(storage, src + r * src_row * item_size(storage), step, n, dst + r * ld)
+    elif step == 2:
+        copy_rows_every(2, <const real *> src, src_row, rows, n, dst, ld)
+    elif step == 3:
+        copy_rows_every(3, <const real *> src, src_row, rows, n, dst, ld)
+    else:
+        copy_rows_every(4, <const real *> src, src_row, rows, n, dst, ld)
+
+
 cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *dst, int64_t step) noexcept nogil:
     """dst[i step] = src[i] for i < n."""
     cdef int64_t i, some
@@ -297,8 +312,7 @@ cdef inline void widen_any_block(int storage, const char *src, int64_t src_row, 
         for r in range(rows):
             widen(storage, src + r * src_row * size, cols, dst + r * ld)
     elif src_row != 1 or rows < 4:
-        for r in range(rows):
-            widen_strided(storage, src + r * src_row * size, src_col, cols, dst + r * ld)
+        widen_rows_strided(storage, src, src_row, src_col, rows, cols, dst, ld)
     else:
         most = turned_rows(storage)
         height, width = smaller(rows, most), smaller(cols, VL)

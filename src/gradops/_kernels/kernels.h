@@ -495,10 +495,18 @@ static inline __attribute__((always_inline)) vec load_every(const int step, cons
     return picked;
 }
 
-/* dst[i] = src[step i] for i < n; reads nothing beyond. The step is a constant, 2 to 4. */
+/* dst[r ld + i] = src[r src_ld + step i] for i < n; reads nothing beyond. The step is a constant, 2 to 4. */
+static inline __attribute__((always_inline)) void copy_rows_every(const int step, const real *src, int64_t src_ld, int64_t rows, int64_t n, real *dst, int64_t ld) {
+    const int64_t whole = n > 0 ? (n - 1) / VL * VL : 0, left = n - whole;
+    if (left <= 0) return;
+    const uint64_t lanes = (2ull << step * (left - 1)) - 1;
+    for (int64_t r = 0; r < rows; r++, src += src_ld, dst += ld) {
+        for (int64_t i = 0; i < whole; i += VL) store(dst + i, load_every(step, src + step * i, ~0ull));
+        store_some(dst + whole, left, load_every(step, src + step * whole, lanes));
+    }
+}
 static inline __attribute__((always_inline)) void copy_every(const int step, const real *src, int64_t n, real *dst) {
-    for (; n > VL; n -= VL, src += step * VL, dst += VL) store(dst, load_every(step, src, ~0ull));
-    if (n > 0) store_some(dst, n, load_every(step, src, (2ull << step * (n - 1)) - 1));
+    copy_rows_every(step, src, 0, 1, n, dst, 0);
 }
 
 /* dst[step i] = src[i] for i < n, the inverse. What lies between may belong to other threads, so it is not even rewritten. */
@@ -570,6 +578,9 @@ static inline void copy_even(const real *src, int64_t n, real *dst) {
 static inline void copy_every(const int step, const real *src, int64_t n, real *dst) {
     if (step == 2) copy_even(src, n, dst);
     else for (int64_t i = 0; i < n; i++) dst[i] = src[step * i];
+}
+static inline void copy_rows_every(const int step, const real *src, int64_t src_ld, int64_t rows, int64_t n, real *dst, int64_t ld) {
+    for (int64_t r = 0; r < rows; r++) copy_every(step, src + r * src_ld, n, dst + r * ld);
 }
 static inline void store_every(const int step, const real *src, int64_t n, real *dst) {
     for (int64_t i = 0; i < n; i++) dst[step * i] = src[i];

@@ -36,6 +36,10 @@ PROBLEMS = [
     Problem(n=1, h=4, w=4, c=300, k=304, r=1, s=1),
     Problem(n=3, h=5, w=7, c=66, k=192, r=2, s=3, strides=(1, 2), groups=2, padding=(1, 2, 0, 3)),
     Problem(n=1, h=16, w=16, c=47, k=336, r=1, s=1),
+    Problem(n=2, h=92, w=83, c=72, k=9, r=3, s=3, strides=(2, 3), padding="SAME"),  # more than a near cache keeps
+    Problem(n=2, h=71, w=151, c=49, k=12, r=2, s=3, strides=(3, 2), padding=(0, 4, 1, 2)),
+    Problem(n=1, h=64, w=64, c=3, k=80, r=5, s=5, strides=(2, 2), padding="SAME"),  # planes of dy that share a set,
+    Problem(n=2, h=32, w=32, c=80, k=52, r=1, s=1),  # and of x
 ]
 CASES = [
     pytest.param(Problem.parse(f"{str(base)[:-5]}_{layout}"), id=f"{base}-{layout}")

@@ -25,6 +25,14 @@ cdef inline Patches patches(const Problem *g, const Lane *row, const Lane *col, 
     return p
 
 
+cdef inline void take_channels(Patches *p, int64_t first, int64_t count, Problem *some) noexcept nogil:
+    """Leaves p only some channels of src, with `some` as its problem."""
+    some[0] = p.g[0]
+    some.src_channels = p.present = count
+    p.src += first * p.g.src_c * item_size(p.storage)
+    p.g = some
+
+
 cdef inline int64_t pixels(const Patches *p) noexcept nogil:
     return p.g.images * p.row.count * p.col.count
 

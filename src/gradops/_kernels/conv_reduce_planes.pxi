@@ -7,6 +7,7 @@ from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, VL, REAL_STORAGE
 
 cdef enum:
     LONG_DEPTH = 1024                                   # pixels that are packed at a time, at most, if one operand lies in planes and the other has few channels
+    LEAST_COLUMNS = 48                                  # that use crowded rows often enough to pack these
     LEAST_PLANE = 128                                   # pixels of a plane that is read by itself, at least
 
 
@@ -34,7 +35,15 @@ cdef bint planes(const Reduce *w, const Patches *p) noexcept nogil:
 
 cdef bint planes_in_place(const Reduce *w) noexcept nogil:
     """Whether planes are used where they lie: bfloat16 as the pairs that neighbouring pixels are, of an even number of them."""
-    return w.storage == PACKED_STORAGE and MR > 6 and w.g.dst_c % PAIR == 0
+    return w.storage == PACKED_STORAGE and MR > 6 and w.g.dst_c % PAIR == 0 and not planes_crowd(w)
+
+
+cdef bint planes_crowd(const Reduce *w) noexcept nogil:
+    """Whether rows of a tile are packed, since they share a set of the first cache, which has too few ways for them: planes of 32x32 0.8 to 0.96 of the time, with
+    48 columns and more, which use them often enough; of 16 to 32 1.0 to 1.3, larger planes 0.8 to 1.1, pairs of bfloat16 0.98 to 1.05 (Zen 4). With 12 ways it
+    takes longer: 1.0 to 1.7 (Zen 5)."""
+    cdef int64_t row = (w.g.dst_c if w.turned else w.g.src_c) * item_size(w.storage), columns = w.slots if w.turned else w.g.dst_channels
+    return PAIR == 1 and MR > WAYS + WAYS // 2 and row % CROWDED == 0 and row <= 2 * CROWDED and columns >= LEAST_COLUMNS
 
 
 cdef int64_t plane_part(const Reduce *w, int64_t first, int64_t most) noexcept nogil:
@@ -54,8 +63,7 @@ cdef int64_t plane_depth(const Reduce *w, const Patches *p) noexcept nogil:
 
 
 cdef void rows_by_channel(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t slots, Rows *rows) noexcept nogil:
-    """The operand with more columns, as [column][pixel]. Planes of 32x32 to 128x128, whose rows share a set of the first cache, as well: packed, they take
-    1.0 to 1.7 of the time (float32 and float64, Zen 5)."""
+    """The operand with more columns, as [column][pixel]."""
     rows.in_place = rows.lies != NULL and planes_in_place(w)
     if rows.in_place:
         rows.at, rows.ld = <const real *> rows.lies, rows.row // <int64_t> sizeof(real)

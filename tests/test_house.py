@@ -323,7 +323,9 @@ def test_kernels_share_one_function_with_parallel_loops_without_the_gil():
         assert "omp_set_num_threads" not in code_of(path)
         parallel |= {path.name} if functions else set()
     assert parallel == {"_blocks.pxd", "_problem.pxd", "roof.pyx"}  # kernels, their clearing of results, measurements
-    assert all(re.search(r"\b(do_blocks|sum_spans)\(", code_of(path)) for path in kernels() if path.stem != "roof")
+    assert all(
+        re.search(r"\b(do_blocks|do_both|sum_spans)\(", code_of(path)) for path in kernels() if path.stem != "roof"
+    )
 
 
 @CHECKOUT

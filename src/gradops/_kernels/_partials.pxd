@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """A total that is split into spans: the partial sums are always added in the same order, wave by wave, so that few are kept at a time."""
 from libc.stdint cimport int64_t
-from _blocks cimport Order, IN_ORDER, block_t, do_blocks
+from _blocks cimport Order, IN_ORDER, block_t, do_both, stage
 from _problem cimport divide_up, larger, smaller
 from _scratch cimport allocate, padded, release
 from _storage cimport real, REAL_STORAGE, all_finite, item_size, narrow, narrow_block
@@ -95,9 +95,8 @@ cdef inline int sum_spans(Total *t, block_t block, const void *work, int64_t blo
     if t.partials == NULL:
         return 1
     while t.wave.count > 0:
-        do_blocks(block, work, t.wave.count * blocks, threads, order, t.partials + partials, scratch_size * sizeof(real))
-        if t.spans > 1:
-            do_blocks(add_part, t, divide_up(t.size, t.added), threads, IN_ORDER, NULL, 0)
+        do_both(stage(block, work, t.wave.count * blocks, order, t.partials + partials, scratch_size * sizeof(real)),
+                stage(add_part, t, divide_up(t.size, t.added) if t.spans > 1 else 0, IN_ORDER, NULL, 0), threads)
         t.wave.first += t.wave.count
         t.wave.count = smaller(t.wave.count, t.spans - t.wave.first)
     release(t.partials)

@@ -88,27 +88,33 @@ cdef inline bint hull(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:
 
 
 cdef enum:
+    PAGE = 4096                                         # bytes of memory that a thread clears at least
     FEW = 1 << 20                                       # multiply-adds that one thread does sooner than it wakes another: 20 us on Zen 4
+    NUMBER = 4                                          # of them take as long as a number of an array takes to arrive
+    WOKEN = 4                                           # threads that are worth waking for as many as FEW
 
 
 cdef inline int useful_threads(const Problem *g, int64_t blocks, int threads) noexcept nogil:
-    """No more threads than blocks, and one where there is little to do."""
+    """No more threads than blocks, and few where there is little to do. A depthwise layer of one image, or a filter for one pixel, with as much to read as to multiply
+    takes 0.55 to 0.9 of the time with two threads that it takes with one (Zen 4), of 56x56 pixels 0.2 to 0.4 with 12, and of 16 threads, 1 to 2 million multiply-adds
+    0.75 with 8 (an Intel Xeon with tiles)."""
     cdef int64_t pixels = g.images * smaller(g.dst_rows * g.dst_cols, g.src_rows * g.src_cols)
     cdef int64_t terms = g.filter_rows * g.filter_cols * g.src_channels * g.dst_channels * g.groups
-    if pixels * terms < FEW:
+    cdef int64_t work = pixels * terms + NUMBER * (g.images * (g.src_n + g.dst_n) + terms)
+    if work < FEW:
         return 1
-    return <int> larger(smaller(threads, blocks), 1)
+    return <int> larger(smaller(smaller(threads, WOKEN * work // FEW), blocks), 1)
 
 
 cdef inline void clear_dst(const Problem *g, char *dst, int64_t item_size, int threads) noexcept nogil:
-    """Zeros in all of dst, image by image."""
-    cdef int64_t size = g.dst_rows * g.dst_cols * g.groups * g.dst_channels * item_size, n
+    """Zeros in all of dst, of which each thread writes as many pages."""
+    cdef int64_t size = g.images * g.dst_rows * g.dst_cols * g.groups * g.dst_channels * item_size, pages = divide_up(size, PAGE), i, begin
     if threads == 1:
-        for n in range(g.images):
-            memset(dst + n * size, 0, size)
+        memset(dst, 0, size)
         return
-    for n in prange(g.images, num_threads=threads, schedule="static"):
-        memset(dst + n * size, 0, size)
+    for i in prange(threads, num_threads=threads, schedule="static"):
+        begin = part(pages, i, threads) * PAGE
+        memset(dst + begin, 0, larger(smaller(part(pages, i + 1, threads) * PAGE, size) - begin, 0))
 
 
 cdef enum:

@@ -13,7 +13,7 @@ many channels of src in chunks, odd ones beside zeros, and long rows of a band i
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memset
-from _blocks cimport FIRST_FREE, IN_ORDER, Order, do_blocks
+from _blocks cimport FIRST_FREE, IN_ORDER, Order, do_both, stage
 from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READS, READ_WRITE, Operands, Stream, at_result, operands, stream, gemm_block, gemm_tile
 from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, slots, src_in_planes, src_in_rows
@@ -86,6 +86,7 @@ cdef struct Gather:
     int64_t *panels                                     # where the packed filter of each lane pair begins, in reals of one group
     bint filter_first                                   # whether blocks of the same channels follow each other, not of the same pixels
     int64_t *blocks                                     # how many blocks lie before each lane pair
+    int64_t slices                                      # of slots that each part of the filter is packed in
     int64_t group_panels                                # reals of the packed filter of one group
     Lane rest                                           # of planes that are used in place: the pixels that whole vectors leave
     int64_t missing                                     # channels of src that are zeros
@@ -714,10 +715,11 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         return 1
     w.filter_panels = slab
     order = IN_ORDER if w.filter_first else FIRST_FREE
+    w.slices = filter_slices(w, threads)
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
-    do_blocks(pack_filter, w, pairs * g.groups * w.chunks * filter_parts(w), threads, order, NULL, 0)
-    do_blocks(gather_block, w, w.blocks[pairs], threads, order, slab + g.groups * w.chunks * w.group_panels, scratch_size * sizeof(real))
+    do_both(stage(pack_filter, w, pairs * g.groups * w.chunks * filter_parts(w) * w.slices, order, NULL, 0),
+            stage(gather_block, w, w.blocks[pairs], order, slab + g.groups * w.chunks * w.group_panels, scratch_size * sizeof(real)), threads)
     release(slab)
     release(table)
     return 0

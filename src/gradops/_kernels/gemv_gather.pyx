@@ -8,7 +8,7 @@ slots are, *columns*, vectors of pixels, as many as are filled, and *dots*, vect
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is unpadded and not empty; filter_src or filter_dst is 1.
 """
 from libc.stdint cimport int64_t
-from _blocks cimport IN_ORDER, do_blocks
+from _blocks cimport IN_ORDER, do_blocks, do_both, stage
 from _entry cimport DONE, NO_MEMORY, exported
 from _gemm cimport NOTHING, READS, Operands, operands, stream, gemm_block, gemm_packed, gemm_tile
 from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels, src_in_rows
@@ -252,7 +252,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
-    cdef int64_t pairs = g.row_lanes * g.col_lanes, packed, blocks, scratch_size
+    cdef int64_t pairs = g.row_lanes * g.col_lanes, packed, parts, blocks, scratch_size
     cdef real *table = allocate(padded(2 * (pairs + 1)))
     cdef real *slab
     if table == NULL:
@@ -261,6 +261,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     threads = useful_threads(g, threads, threads)
     plan(w, threads)
     packed, blocks = g.groups * w.group_patches, pairs * g.groups * w.channel_blocks
+    parts = pairs * g.groups * g.filter_rows * g.filter_cols * tap_parts(w) if packed else 0
     threads = <int> larger(smaller(threads, blocks), 1)
     scratch_size = padded(rows_size(w)) + padded(w.channels * column_ld(w.columns)) + padded(sums_size(w)) + VL * VL
     slab = allocate(packed + threads * scratch_size)
@@ -270,9 +271,10 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     w.patches = slab
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
-    if packed:
-        do_blocks(pack_part, w, pairs * g.groups * g.filter_rows * g.filter_cols * tap_parts(w), threads if packed > ALONE else 1, IN_ORDER, NULL, 0)
-    do_blocks(gather_block, w, blocks, threads, IN_ORDER, slab + packed, scratch_size * sizeof(real))
+    if packed <= ALONE:
+        do_blocks(pack_part, w, parts, 1, IN_ORDER, NULL, 0)
+        parts = 0
+    do_both(stage(pack_part, w, parts, IN_ORDER, NULL, 0), stage(gather_block, w, blocks, IN_ORDER, slab + packed, scratch_size * sizeof(real)), threads)
     release(slab)
     release(table)
     return 0

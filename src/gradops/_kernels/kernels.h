@@ -84,6 +84,13 @@ enum { SHARES = 64 };
 typedef struct { int64_t next, end; char apart[64 - 2 * sizeof(int64_t)]; } Share;
 static inline int64_t take_block(Share *share) { return __atomic_fetch_add(&share->next, 1, __ATOMIC_RELAXED); }
 
+/* Until all threads of a parallel region are here. */
+static inline void wait_for_team(void) {
+#if defined(_OPENMP)
+#pragma omp barrier
+#endif
+}
+
 /* Hints that the cache line at p, which need not exist, is wanted in the first cache, in the second one, or is to be written in the next moment.
  * What is written later is wanted in the second one, too: in the first it takes the place of what is read meanwhile. */
 static inline void prefetch_now(const void *p) { __builtin_prefetch(p, 0, 3); }

@@ -58,7 +58,8 @@ cdef inline void do_shares(const Stage *s, Share *shares, int count, int own, vo
 
 
 cdef inline void do_stages(const Stage *stages, int count, int threads) noexcept nogil:
-    """One or two stages, each after all of the one before, in parallel, by one team: to call another takes longer than to wait for this one. One thread needs none."""
+    """One or two stages, each after all of the one before, in parallel, by one team: to call another takes longer than to wait for this one (layers of 20 to 40 us
+    0.98 to 1.0 of the time with two threads). One thread needs none."""
     cdef int64_t i
     cdef int t, k
     cdef int[2] parts

@@ -25,6 +25,7 @@ from gradops._algorithms import ALGORITHMS  # noqa: E402
 from gradops._kernels import torch_convolution  # noqa: E402
 from gradops.testing import LEVELS, forced, runnable  # noqa: E402
 from gradops.torch import _boxed, _override, _stable  # noqa: E402
+from gradops.torch._case import meets_all  # noqa: E402
 from gradops.torch._override import KINDS  # noqa: E402
 from gradops.torch._table import LEAST_KEPT, LEAST_KEPT_PIXELS, MOST_KEPT_PIXELS, Layer, keeps_order, wins  # noqa: E402
 
@@ -138,20 +139,35 @@ def test_large_filters_for_few_pixels_are_not_copied():
     def layer(w, pixels=(1, 8, 8), **changed):
         call = {"dtype": "float32", "channels_last": False, "kind": "dense", "groups": 1, "stride": (1, 1)}
         k, c, r, s = w
-        given = {"channels": c, "outputs": k, "taps": (r, s), "dilation": (1, 1), "plane": prod(pixels[1:])}
-        return Layer(**call | given | {"work": prod(pixels) * prod(w), "tiled": False} | changed)
+        given = {"channels": c, "outputs": k, "taps": (r, s), "dilation": (1, 1)}
+        image = {"images": pixels[0], "plane": prod(pixels[1:]), "whole": True}
+        return Layer(**call | given | image | {"work": prod(pixels) * prod(w), "tiled": False} | changed)
 
     large = (LEAST_KEPT // 128, 128, 3, 3)
-    assert keeps_order(layer(large)) and wins(layer(large), "input") and wins(layer(large), "filter")
-    single = layer(large, (1, 1, LEAST_KEPT_PIXELS - 1))
-    assert keeps_order(single) and wins(single, "input") and not wins(single, "filter")
-    assert wins(layer(large, (2, 1, LEAST_KEPT_PIXELS // 2 - 1)), "filter")
+    both = "input", "filter"
+    assert all(keeps_order(layer(large), gradient) and wins(layer(large), gradient) for gradient in both)
+    single = layer(large, (1, 1, LEAST_KEPT_PIXELS[False] - 1))
+    assert keeps_order(single, "input") and wins(single, "input") and not wins(single, "filter")
+    assert wins(layer(large, (2, 1, LEAST_KEPT_PIXELS[False] // 2 - 1)), "filter")
     assert not wins(layer(large, (30, 1, 1)), "input")
-    assert keeps_order(layer(large, (1, 1, MOST_KEPT_PIXELS), dtype="float64"))
-    assert not keeps_order(layer(large, (1, 1, MOST_KEPT_PIXELS + 1)))
-    assert not keeps_order(layer((LEAST_KEPT // 128 - 1, 128, 3, 3)))
-    for changed in {"channels_last": True}, {"dtype": "bfloat16"}, {"stride": (2, 2)}, {"dilation": (2, 2)}:
-        assert not keeps_order(layer(large, **changed))
+    assert keeps_order(layer(large, (1, 1, MOST_KEPT_PIXELS), dtype="float64"), "input")
+    many = layer(large, (1, 1, MOST_KEPT_PIXELS + 1))
+    assert not keeps_order(many, "input") and keeps_order(many, "filter")
+    strided = layer(large, stride=(2, 2))
+    assert not keeps_order(strided, "input") and keeps_order(strided, "filter") and wins(strided, "filter")
+    assert not keeps_order(strided._replace(whole=False), "filter")
+    for gradient in both:
+        assert not keeps_order(layer((LEAST_KEPT // 128 - 1, 128, 3, 3)), gradient)
+        for changed in {"channels_last": True}, {"dtype": "bfloat16"}, {"dilation": (2, 2)}:
+            assert not keeps_order(layer(large, **changed), gradient)
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_each_tap_meets_a_pixel_or_not(size):
+    for taps, stride, padding, dilation in itertools.product((1, 2, 3, 5), (1, 2, 3), (0, 1, 3), (1, 2)):
+        out = (size + 2 * padding - (taps - 1) * dilation - 1) // stride + 1
+        reads = [[0 <= at * stride - padding + tap * dilation < size for at in range(out)] for tap in range(taps)]
+        assert meets_all(size, out, taps, stride, padding, dilation) == all(map(any, reads))
 
 
 @EVERY_CASE
@@ -448,12 +464,13 @@ def test_auto_takes_one_gradient_and_leaves_the_other():
 @pytest.mark.parametrize(
     ("images", "outputs", "taps", "stride", "layout", "taken"),
     [
-        ((1, 32, 16, 16), 48, 1, 1, torch.contiguous_format, True),
-        ((1, 32, 16, 16), 32, 1, 1, torch.contiguous_format, False),  # too little work
-        ((1, 256, 8, 8), 256, 3, 1, torch.contiguous_format, True),
-        ((1, 256, 8, 7), 256, 3, 1, torch.contiguous_format, True),  # the filter is not copied
-        ((1, 256, 8, 7), 256, 3, 1, torch.channels_last, True),
-        ((4, 128, 20, 20), 128, 3, 2, torch.contiguous_format, False),
+        ((1, 32, 16, 16), 48, 1, 1, torch.contiguous_format, ("input", "filter")),
+        ((1, 32, 16, 16), 32, 1, 1, torch.contiguous_format, ()),  # too little work
+        ((1, 256, 8, 8), 256, 3, 1, torch.contiguous_format, ("input", "filter")),
+        ((1, 256, 8, 7), 256, 3, 1, torch.contiguous_format, ("input", "filter")),  # the filter is not copied
+        ((1, 256, 8, 7), 256, 3, 1, torch.channels_last, ("input", "filter")),
+        ((4, 128, 20, 20), 128, 3, 2, torch.contiguous_format, ("filter",)),  # is copied; its gradient is not
+        ((4, 96, 20, 20), 96, 3, 2, torch.contiguous_format, ("input",)),  # few are copied
     ],
 )
 def test_auto_weighs_work_and_pixels(images, outputs, taps, stride, layout, taken):
@@ -461,8 +478,8 @@ def test_auto_weighs_work_and_pixels(images, outputs, taps, stride, layout, take
     w = torch.randn(outputs, images[1], taps, taps).contiguous(memory_format=layout).requires_grad_()
     with gt.enabled():
         functional.conv2d(x, w, stride=stride, padding=taps // 2).sum().backward()
-        assert gt.stats().taken == ({"input": 1, "filter": 1} if taken else {})
-        assert sum(gt.stats().declined.values()) == (0 if taken else 2)
+        assert gt.stats().taken == dict.fromkeys(taken, 1)
+        assert sum(gt.stats().declined.values()) == 2 - len(taken)
 
 
 @BOTH_WAYS

@@ -631,7 +631,7 @@ def algorithms(
     belong to a group of a dense op, `out_channels` output channels to all groups together. `halves` says that numbers have 16
     bits, `paired` that they are bfloat16, two of which are multiplied at once, `tiled` tiles of them, `doubles` that they are float64, `by_slots`
     that what is summed, and not the result, lies side by side in the filter. `pixels` are those of the output, in all images. `innermost`
-    says that the taps of a filter do, as only `winograd` reads and writes them well.
+    says that the taps of a filter do, as only `winograd` reads them well, and `conv` writes them, channels first.
     """
     outputs = out_channels // max(groups, 1)
     if not depthwise and (groups == 1 or per_group > 1):

@@ -15,11 +15,12 @@ cdef struct Patches:
     int64_t present                                     # channels of it that lie there; only bands take zeros for the others
     int storage
     bint runs                                           # whether the taps of a filter row read one contiguous run of src
+    bint by_channel                                     # whether slots are all taps of a channel, then those of the next: only by slot or half
 
 
 cdef inline Patches patches(const Problem *g, const Lane *row, const Lane *col, const char *src, int storage, int64_t group) noexcept nogil:
     cdef Patches p
-    p.g, p.row, p.col, p.storage, p.present = g, row, col, storage, g.src_channels
+    p.g, p.row, p.col, p.storage, p.present, p.by_channel = g, row, col, storage, g.src_channels, False
     p.src = src + group * g.src_channels * g.src_c * item_size(storage)
     p.runs = (g.src_c == 1 or g.src_channels == 1) and g.src_x == g.src_channels and col.src_unit * col.tap_step == 1
     return p
@@ -180,17 +181,18 @@ cdef inline real *packed(Form form, real *dst, int64_t ld, int64_t slot, int64_t
 cdef inline void pack_taps(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, Form form, real *dst, int64_t ld) noexcept nogil:
     """The block of pixels first.. and slots slot..: row by row of pixels, tap by tap."""
     cdef Pixel at = pixel(p, first)
-    cdef int64_t cs = p.g.src_channels, done = 0, pixels, s, c, tap, channels
+    cdef int64_t cs = p.g.src_channels, taps = p.row.taps * p.col.taps, done = 0, pixels, s, c, tap, channels
     while done < count:
         pixels = smaller(p.col.count - at.v, count - done)
         s = 0
-        while s < slots:
-            c = (slot + s) % cs
-            tap = (slot + s) // cs
-            channels = smaller(cs - c, slots - s)
-            pack_tap(p, &at, pixels, tap // p.col.taps, tap % p.col.taps, c, channels, form,
-                     packed(form, dst, ld, s, done), ld)
-            s += channels
+        while s < (smaller(slots, taps) if p.by_channel else slots):
+            if p.by_channel:
+                tap, c, channels = (slot + s) % taps, (slot + s) // taps, divide_up(slots - s, taps)
+            else:
+                tap, c = (slot + s) // cs, (slot + s) % cs
+                channels = smaller(cs - c, slots - s)
+            pack_tap(p, &at, pixels, tap // p.col.taps, tap % p.col.taps, c, channels, form, packed(form, dst, ld, s, done), taps * ld if p.by_channel else ld)
+            s += 1 if p.by_channel else channels
         advance(p, &at, pixels)
         done += pixels
 

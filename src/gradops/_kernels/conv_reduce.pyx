@@ -5,7 +5,7 @@ In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks ge
 the partials are added in order. Sums of few pixels are written where dw lies. Packed: patches and dy, DEPTH pixels at a time, unless they can be read
 where they lie; of few channels not patches but a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one
 vector. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the
-other is turned.
+other is turned; blocks have all taps of some channels where x is read from far, or where taps lie innermost in dw.
 What is summed is dw turned where patches have the fewer columns then, or where dy, if its channels are contiguous, has few or fills tiles worse.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
@@ -66,7 +66,8 @@ cdef struct Reduce:
     bint direct                                         # whether they are summed where dw lies
     int64_t ldc                                         # distance of their rows
     int64_t unit                                        # slots that no block splits
-    bint by_channel                                     # whether these are all taps of a channel of x
+    bint by_channel                                     # whether these are all taps of a channel of x,
+    bint innermost                                      # which lie side by side in dw, too
     Strips strips                                       # of tiles
     int64_t bundled                                     # groups that are one of the problem
     bint packed                                         # whether blocks pack both operands as tiles read them
@@ -102,7 +103,9 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.turned = whole(g) and (g.filter_src == 1 if w.direct else is_turned(w))
     w.wide = w.turned and is_wide(w)
     w.ldc = distance_of_sums(w)
+    w.innermost = g.filter_x == 1 and g.filter_src == g.filter_rows * g.filter_cols > 1
     w.by_channel = is_by_channel(w)
+    w.innermost = w.innermost and w.by_channel
     w.unit = g.filter_rows * g.filter_cols if w.by_channel else NR if w.direct and w.turned else PAIR
     w.dw.size = w.slots * g.groups * g.dst_channels
     w.slot_blocks, w.channel_blocks = divide_up(slot_units(w), most_slots(w) // w.unit), divide_up(g.dst_channels, most_channels(w))
@@ -133,8 +136,9 @@ cdef bint is_by_channel(const Reduce *w) noexcept nogil:
     to 0.98 of the time; images that a second cache keeps, whose rows are packed for fewer channels at a time, 1.0 to 1.08 (float32, Zen 4)."""
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
-    cdef bint far = g.images * g.src_n * item_size(w.storage) > FAR, parted = w.slots > SLOTS and 1 < g.filter_rows * g.filter_cols <= SLOTS // 2
-    return far and parted and whole(g) and g.src_c != 1 and not (w.packed or w.direct or by_band(&p))
+    cdef int64_t taps = g.filter_rows * g.filter_cols
+    cdef bint far = g.images * g.src_n * item_size(w.storage) > FAR, parted = w.slots > SLOTS and taps > 1
+    return (parted and far or w.innermost) and whole(g) and g.src_c != 1 and taps <= SLOTS // 2 and not (w.packed or w.direct or by_band(&p))
 
 
 cdef Patches first_patches(const Reduce *w) noexcept nogil:
@@ -424,6 +428,8 @@ cdef bint in_line(const Problem *g) noexcept nogil:
 cdef int64_t index_of(const Reduce *w, const Panel *b, int64_t slot) noexcept nogil:
     """Where a slot of a block's first channel lies in dw."""
     cdef const Problem *g = w.g
+    if w.innermost:
+        return b.input * g.filter_src + slot + b.group * g.filter_group + b.channel * g.filter_dst
     return slot // b.inputs * g.filter_x + (b.input + slot % b.inputs) * g.filter_src + b.group * g.filter_group + b.channel * g.filter_dst
 
 
@@ -434,7 +440,7 @@ cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
         check_block(&w.dw, b.c, w.ldc, b.channels if w.turned else b.slots, b.slots if w.turned else b.channels)
         return
     while slot < b.slot + b.slots:
-        take = b.slots if in_line(w.g) and not w.by_channel else smaller(b.inputs - slot % b.inputs, b.slot + b.slots - slot)
+        take = b.slots if w.innermost or (in_line(w.g) and not w.by_channel) else smaller(b.inputs - slot % b.inputs, b.slot + b.slots - slot)
         store_slots(w, b, slot, take)
         slot += take
 
@@ -442,11 +448,11 @@ cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
 cdef void store_slots(const Reduce *w, const Panel *b, int64_t slot, int64_t count) noexcept nogil:
     """Writes some slots of a block: of one tap, or all."""
     cdef const Problem *g = w.g
-    cdef int64_t at = index_of(w, b, slot)
+    cdef int64_t at = index_of(w, b, slot), step = 1 if w.innermost else g.filter_src
     if w.turned:
-        store_block(&w.dw, b.span, b.c + slot - b.slot, w.ldc, b.channels, count, at, g.filter_dst, g.filter_src)
+        store_block(&w.dw, b.span, b.c + slot - b.slot, w.ldc, b.channels, count, at, g.filter_dst, step)
     else:
-        store_block(&w.dw, b.span, b.c + (slot - b.slot) * w.ldc, w.ldc, count, b.channels, at, g.filter_src, g.filter_dst)
+        store_block(&w.dw, b.span, b.c + (slot - b.slot) * w.ldc, w.ldc, count, b.channels, at, step, g.filter_dst)
 
 
 cdef void take_slots(const Reduce *w, int64_t index, Panel *b) noexcept nogil:
@@ -483,6 +489,7 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
         p = patches(w.g, row_lanes(w.g) + i // w.g.col_lanes, col_lanes(w.g) + i % w.g.col_lanes, w.x, w.storage, b.group)
         if w.by_channel:
             take_channels(&p, b.input, b.inputs, &some)
+            p.by_channel = w.innermost
         if w.packed:
             reduce_packed(w, &p, &b)
         elif whole(w.g):

@@ -62,8 +62,8 @@ cdef struct Known:                                      # the answer for calls t
     const Recipe *input                                 # NULL: it comes from PyTorch, or is not asked for
     const Recipe *filter
     const Recipe *sums                                  # of the bias, over ones; NULL: PyTorch sums
-    Order x, dy, w                                      # in which the recipes read them; results are the same,
-    Order dw                                            # the filter's gradient is at last
+    Order x, dy, w, dw                                  # in which the recipes read and write them; dx lies as x,
+    Order last                                          # the filter's gradient so at last
     bint copies_x, copies_dy, copies_w, copies_dw       # what lies otherwise, and is copied
     bint transposed
     uint16_t one                                        # as it lies in 16 bits
@@ -110,9 +110,8 @@ cdef int64_t kept_from = 0                             # bytes of a tensor whose
 def connect(tuple addresses not None, plan not None, allocate not None, int64_t kept):
     """Where the symbols lie, in the order of SYMBOLS, and what is asked.
 
-    ``plan(key)`` returns (recipes of input, filter and sums, or None for each, strides of x, dy, w, and dw in the end, what is copied for that of x, dy,
-    w and dw, one, counter); ``allocate(bytes)``, asked for `kept` bytes and more,
-    an array whose memory a tensor has, and its address.
+    ``plan(key)`` returns (recipes of input, filter and sums, or None for each, strides of x, dy, w, dw, and dw in the end, what is copied for
+    that of x, dy, w and dw, one, counter); ``allocate(bytes)``, asked for `kept` bytes and more, an array whose memory a tensor has, and its address.
     """
     global planner, allocator, kept_from
     cdef void **pointers = <void **> &torch
@@ -445,11 +444,11 @@ cdef bint differentiate_input(Call *c, const Known *known, Tensor dy, Tensor w) 
 
 cdef bint differentiate_filter(Call *c, const Known *known, Tensor dy, Tensor x) noexcept nogil:
     cdef Tensor dw = NULL
-    cdef bint done = new_tensor(&c.key[W_SIZES], &known.w, known.dtype, known.copies_dw, &dw) and compute(c, known.filter, dy if known.transposed else x, x if known.transposed else dy, dw)
+    cdef bint done = new_tensor(&c.key[W_SIZES], &known.dw, known.dtype, known.copies_dw, &dw) and compute(c, known.filter, dy if known.transposed else x, x if known.transposed else dy, dw)
     if not known.copies_dw:
         c.dw = dw
         return done
-    done = done and new_tensor(&c.key[W_SIZES], &known.dw, known.dtype, False, &c.dw) and torch.aoti_torch_copy_(c.dw, dw, 0) == 0
+    done = done and new_tensor(&c.key[W_SIZES], &known.last, known.dtype, False, &c.dw) and torch.aoti_torch_copy_(c.dw, dw, 0) == 0
     drop(dw)
     return done
 
@@ -535,7 +534,7 @@ cdef Known *ask(Call *c, bint *kept) noexcept with gil:
 
 cdef int fill(Known *known, const Call *c, tuple answer) except -1:
     """Writes down what the planner said."""
-    cdef Order *orders[4]
+    cdef Order *orders[5]
     cdef int i, j
     recipes, strides, copies, one, counter = answer
     if not 0 <= counter < MOST_COUNTERS:
@@ -546,8 +545,8 @@ cdef int fill(Known *known, const Call *c, tuple answer) except -1:
     known.input = NULL if input is None else recipe_of(input)
     known.filter = NULL if filter is None else recipe_of(filter)
     known.sums = NULL if sums is None else recipe_of(sums)
-    orders[0], orders[1], orders[2], orders[3] = &known.x, &known.dy, &known.w, &known.dw
-    for i in range(4):
+    orders[0], orders[1], orders[2], orders[3], orders[4] = &known.x, &known.dy, &known.w, &known.dw, &known.last
+    for i in range(5):
         for j in range(RANK):
             orders[i].strides[j] = strides[i][j]
     known.copies_x, known.copies_dy, known.copies_w, known.copies_dw = copies

@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
 
 class Case(NamedTuple):
-    """How the gradients of one convolution are computed: how images and filters lie, recipes for `follow`, and what they are for.
+    """How the gradients of one convolution are computed: how images, filters and gradients of these lie, recipes for `follow`, and what they are for.
 
     A bias has no recipe where PyTorch sums as fast. A transposed convolution from x to y is the input gradient of one from y to x with the
     same filter: in its gradients, x and dy change places.
@@ -54,6 +54,7 @@ class Case(NamedTuple):
     layer: Layer
     format: torch.memory_format
     filters: torch.memory_format
+    gradients: torch.memory_format
     input: object
     filter: object
     bias: object
@@ -67,7 +68,7 @@ class Case(NamedTuple):
 
     def filter_gradient(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """The gradient of the filter, in the order of the images as PyTorch has it."""
-        dw = torch.empty(w.shape, dtype=w.dtype, memory_format=self.filters)
+        dw = torch.empty(w.shape, dtype=w.dtype, memory_format=self.gradients)
         first, second = (dy, x) if self.layer.kind == "transposed" else (x, dy)
         first, second = dense(first, self.format), dense(second, self.format)
         follow(self.filter, (first.data_ptr(), second.data_ptr()), dw.data_ptr(), torch.get_num_threads())
@@ -121,18 +122,21 @@ def case_of(call: Call) -> Case:
         taps=(r, s),
         stride=(stride[0], stride[1]),
         dilation=(dilation[0], dilation[1]),
+        images=images[0].shape[0],
         plane=images[0].shape[2] * images[0].shape[3],
+        whole=all(map(meets_all, images[0].shape[2:], images[1].shape[2:], (r, s), stride, padding, dilation)),
         work=prod(after.shape) * c * r * s,
         tiled=x.dtype is torch.bfloat16 and selected() == TILED,
     )
-    order = torch.contiguous_format if keeps_order(layer) else CHANNELS_LAST
-    filter_format = FILTER_FORMATS[order]
+    read, written = (
+        torch.contiguous_format if keeps_order(layer, gradient) else CHANNELS_LAST for gradient in ("input", "filter")
+    )
     try:
-        filters = plan("conv2d_backprop_filter", source, (r, s, c, k), grid, given, filter_format)
+        filters = plan("conv2d_backprop_filter", source, (r, s, c, k), grid, given, FILTER_FORMATS[written])
         inputs = (
-            plan("conv2d", source, (r, s, c, k), None, given, filter_format)
+            plan("conv2d", source, (r, s, c, k), None, given, FILTER_FORMATS[read])
             if transposed
-            else plan("conv2d_backprop_input", source, (r, s, c, k), grid, given, filter_format)
+            else plan("conv2d_backprop_input", source, (r, s, c, k), grid, given, FILTER_FORMATS[read])
         )
     except ValueError:
         raise Declined("shapes do not fit, or fit in PyTorch alone") from None
@@ -141,7 +145,14 @@ def case_of(call: Call) -> Case:
     storage = STORAGES[x.dtype]
     many = x.dtype.itemsize == 2 and prod(dy.shape) >= MANY
     sums = recipe(sums_of(dy.shape, memory_format), storage) if many else None
-    return Case(layer, memory_format, order, recipe(inputs, storage), recipe(filters, storage), sums)
+    return Case(layer, memory_format, read, written, recipe(inputs, storage), recipe(filters, storage), sums)
+
+
+def meets_all(size: int, out: int, taps: int, stride: int, padding: int, dilation: int) -> bool:
+    """Whether each tap of a dimension meets a pixel."""
+    offsets = [tap * dilation - padding for tap in range(taps)]
+    first = [max(-(offset // stride), 0) for offset in offsets]
+    return all(at < out and at * stride + offset < size for at, offset in zip(first, offsets, strict=True))
 
 
 def sums_of(shape: Shape, memory_format: torch.memory_format) -> Plan:

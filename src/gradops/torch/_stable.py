@@ -88,17 +88,19 @@ class Registration:
 
 
 def _computed(decision: Decision, x: Outline, w: Outline, dy: Outline) -> tuple[object, ...]:
-    """Recipes; how tensors lie for them, and the filter's gradient at last; what is copied for that; a one of 16 bits."""
+    """Recipes; how x, dy, w and dw lie for them, and dw at last; what is copied for that; a one of 16 bits."""
     case = decision.case
     if case is None or x.dtype is None:
         nothing = (0, 0, 0, 0)
-        return (None, None, None), (nothing,) * 4, (False,) * 4, 0
+        return (None, None, None), (nothing,) * 5, (False,) * 4, 0
     recipes = (case.input if decision.input else None, case.filter if decision.filter else None, case.bias)
     orders = [strides_of(image.shape, case.format) for image in (x, dy)]
-    filters = [strides_of(w.shape, memory_format) for memory_format in (case.filters, case.format)]
-    turned = not Outline(w.shape, filters[0], w.dtype).lies(case.format)
+    read, written, final = (
+        strides_of(w.shape, memory_format) for memory_format in (case.filters, case.gradients, case.format)
+    )
+    turned = not Outline(w.shape, written, w.dtype).lies(case.format)
     copied = (not x.lies(case.format), not dy.lies(case.format), not w.lies(case.filters), turned)
-    return recipes, (*orders, filters[0], filters[1]), copied, _ONES.get(x.dtype, 0)
+    return recipes, (*orders, read, written, final), copied, _ONES.get(x.dtype, 0)
 
 
 def _outline(key: tuple[int, ...]) -> Outline:

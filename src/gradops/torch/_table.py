@@ -71,8 +71,8 @@ times PyTorch's speed where they were taken, and at 0.7 to 0.8 where they were d
 class Layer(NamedTuple):
     """A convolution as the rules see it; of a transposed one, that whose input gradient it is.
 
-    `channels` and `outputs` are those of a group, `plane` the pixels of an input image, `work` the multiply-adds, `tiled` says whether the CPU multiplies
-    tiles of its dtype.
+    `channels` and `outputs` are those of a group, `plane` the pixels of each of the input images, `work` the multiply-adds. `whole` says whether there is
+    a pixel for each row and column of taps, `tiled` whether the CPU multiplies tiles of its dtype.
     """
 
     dtype: str
@@ -84,7 +84,9 @@ class Layer(NamedTuple):
     taps: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
+    images: int
     plane: int
+    whole: bool
     work: int
     tiled: bool
 
@@ -154,6 +156,7 @@ def _float64(layer: Layer, of_filter: bool) -> bool:
 
 
 def _float32(layer: Layer, of_filter: bool) -> bool:
+    gradient = "filter" if of_filter else "input"
     if layer.kind == "grouped":
         return _grouped_float32(layer, of_filter)
     if layer.kind == "transposed":
@@ -164,37 +167,48 @@ def _float32(layer: Layer, of_filter: bool) -> bool:
         return True
     if layer.channels <= (4 if of_filter else 8):
         return not of_filter or layer.channels_last or max(layer.stride) <= 2
-    if _turns_too_much(layer):
+    if _turns_too_much(layer, gradient):
         return False
-    if keeps_order(layer) and layer.pixels < LEAST_KEPT_PIXELS:
-        return layer.plane > 1 and not (of_filter and layer.pixels <= layer.plane)
+    if keeps_order(layer, "filter") and layer.pixels < LEAST_KEPT_PIXELS[layer.strided]:
+        return layer.plane > 1 and not (of_filter and layer.images == 1)
     if layer.dense_taps:
         return (layer.dilation == (1, 1) or layer.channels >= 64) and layer.outputs >= 8
-    known = layer.channels_last or (layer.channels >= 512 if of_filter else min(layer.taps) > 1)
+    as_it_is = layer.channels_last or keeps_order(layer, gradient)
+    known = as_it_is or (layer.channels >= 512 if of_filter else min(layer.taps) > 1)
     return known and layer.channels >= 64 and max(layer.taps) <= 3
 
 
-LEAST_KEPT, LEAST_KEPT_PIXELS, MOST_KEPT_PIXELS = 1 << 14, 36, 1600
-"""Numbers of a filter, tap by tap, from which on, and pixels of all images up to which, dense 3x3 taps are read, and their gradients written, as PyTorch has
-them, taps innermost: each block of pixels takes the filter's taps apart again.
+LEAST_KEPT, MOST_KEPT_PIXELS, LEAST_KEPT_PIXELS = 1 << 14, 1600, {False: 36, True: 16}
+"""Numbers of a filter, tap by tap, from which on the gradients of dense 3x3 taps are written, and pixels of all images up to which those with stride 1 are
+read, as PyTorch has them, taps innermost: each block of pixels takes the filter's taps apart again, while gradients are put together once.
 
 Time with copies in another order over that without, both gradients, 2 threads of a Zen 4: 512 channels, 8 pixels 1.7, 32 2.4, 49 1.9, 392 1.15, 1568
-1.0; 256 channels, 36 pixels 1.4, 196 1.15, 784 1.2, 1568 1.2; 128 channels, 128 pixels 1.5, 1568 0.95, 6272 0.8. Below the second number, PyTorch computes
-the filter's gradient of a single image in 0.5 to 0.9 of our time, and those of images of one pixel.
+1.0; 256 channels, 36 pixels 1.4, 196 1.15, 784 1.2, 1568 1.2; 128 channels, 128 pixels 1.5, 1568 0.95, 6272 0.8. Below the last numbers, without a stride and
+with, PyTorch computes the filter's gradient of a single image in 0.4 to 1.0 of our time, and those of images of one pixel. With stride 2, PyTorch's time over ours
+of the filter's gradient alone: 512 channels, 9 pixels 0.4 to 1.0, of two images, 8 pixels 1.8 to 2.6, 392 1.1 (with copies 0.9 to 1.0); 256 channels, 16 pixels of
+one image 0.9, 64 of four 4, 196 1.2, 1568 1.05 to 1.1; 128 channels, 64 pixels 1.7, 784 1.05 to 1.25, 6272 1.0 to 1.05.
 """
 
 
-def keeps_order(layer: Layer) -> bool:
-    """Whether a filter is not copied into another order: such a copy takes longer than the gradients of few pixels."""
-    dense = layer.kind == "dense" and layer.dense_taps and layer.dilation == (1, 1) and layer.filter >= LEAST_KEPT
+def keeps_order(layer: Layer, gradient: str) -> bool:
+    """Whether a filter is not copied into another order for the gradient of the "input", or its own "filter" not out of one: which takes longer than few pixels do."""
+    dense = layer.kind == "dense" and layer.taps == (3, 3) and layer.dilation == (1, 1) and layer.filter >= LEAST_KEPT
     real = layer.dtype in ("float32", "float64") and not layer.channels_last
-    return dense and real and layer.pixels <= MOST_KEPT_PIXELS
+    if not (dense and real):
+        return False
+    if gradient == "filter":
+        return layer.dense_taps or layer.whole
+    return layer.dense_taps and layer.pixels <= MOST_KEPT_PIXELS
 
 
-def _turns_too_much(layer: Layer) -> bool:
+def _turns_too_much(layer: Layer, gradient: str) -> bool:
     """Filters of several taps that are copied into another order for few pixels: 512x512 for 100 pixels ran at 0.66 of PyTorch's speed, for 392 at 1.1."""
     least = 512 if layer.strided else layer.filter >> 10
-    return not (layer.channels_last or keeps_order(layer)) and layer.filter >= LEAST_KEPT and layer.pixels < least
+    return (
+        not (layer.channels_last or keeps_order(layer, gradient))
+        and layer.filter >= LEAST_KEPT
+        and layer.pixels < least
+    )
 
 
 def _grouped_float32(layer: Layer, of_filter: bool) -> bool:

@@ -445,6 +445,29 @@ def kinds(arguments):
 
 
 @BOTH_WAYS
+@pytest.mark.parametrize(
+    "wrong",
+    [{"stride": [0, 0]}, {"stride": [1, 0]}, {"stride": [-1, -1]}, {"dilation": [0, 0]}, {"groups": 0}, {"groups": -1}],
+    ids=str,
+)
+def test_what_is_no_convolution_is_pytorchs_error(wrong, capfd):
+    given = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1} | wrong
+    tensors = torch.ones(1, 4, 6, 6), torch.ones(1, 4, 6, 6), torch.ones(4, 4, 3, 3)
+
+    def call():
+        rest = given["stride"], given["padding"], given["dilation"], False, [0, 0], given["groups"], [True, True, False]
+        with pytest.raises(RuntimeError) as raised:
+            torch.ops.aten.convolution_backward(*tensors, None, *rest)
+        return str(raised.value).splitlines()[0]
+
+    expected = call()
+    with gt.enabled("all"):
+        assert call() == expected
+        assert gt.stats() == ({}, {"not a stride, dilation or number of groups": 2})
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@BOTH_WAYS
 def test_auto_takes_one_gradient_and_leaves_the_other():
     x = torch.randn(8, 64, 14, 14, requires_grad=True)
     w = torch.randn(128, 64, 3, 3, requires_grad=True)

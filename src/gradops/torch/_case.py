@@ -105,6 +105,8 @@ def case_of(call: Call) -> Case:
         raise Declined("empty")
     if min(padding) < 0:
         raise Declined("negative padding")
+    if min(*stride, *dilation, groups) < 1:
+        raise Declined("not a stride, dilation or number of groups")
     memory_format = format_of(x[:2], w[:2])
     images = (dy, x) if transposed else (x, dy)
     source, grid = (arranged(image.shape, memory_format) for image in images)
@@ -118,7 +120,7 @@ def case_of(call: Call) -> Case:
         kind=kind,
         groups=groups,
         channels=c,
-        outputs=k // max(groups, 1),
+        outputs=k // groups,
         taps=(r, s),
         stride=(stride[0], stride[1]),
         dilation=(dilation[0], dilation[1]),

@@ -191,7 +191,7 @@ one image 0.9, 64 of four 4, 196 1.2, 1568 1.05 to 1.1; 128 channels, 64 pixels 
 
 
 def keeps_order(layer: Layer, gradient: str) -> bool:
-    """Whether a filter is not copied into another order for the gradient of the "input", or its own "filter" not out of one: which takes longer than few pixels do."""
+    """Whether a filter is read as PyTorch has it, for the gradient of the "input", or its own, of the "filter", is written so: neither is copied then."""
     dense = layer.kind == "dense" and layer.taps == (3, 3) and layer.dilation == (1, 1) and layer.filter >= LEAST_KEPT
     real = layer.dtype in ("float32", "float64") and not layer.channels_last
     if not (dense and real):

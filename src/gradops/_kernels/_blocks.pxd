@@ -64,10 +64,10 @@ cdef inline void do_stages(const Stage *stages, int count, int threads) noexcept
     cdef int t, k
     cdef int[2] parts
     cdef Share[2 * SHARES] shares
-    for k in range(count if threads == 1 else 0):
-        for i in range(stages[k].count):
-            stages[k].block(stages[k].work, i, stages[k].scratch)
     if threads == 1:
+        for k in range(count):
+            for i in range(stages[k].count):
+                stages[k].block(stages[k].work, i, stages[k].scratch)
         return
     for k in range(count):
         parts[k] = divide(stages + k, shares + k * SHARES, threads)

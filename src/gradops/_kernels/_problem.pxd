@@ -60,6 +60,11 @@ cdef inline int64_t even_parts(int64_t parts, int64_t most, int64_t others, int6
     return parts
 
 
+cdef inline bint taps_innermost(const Problem *g) noexcept nogil:
+    """Whether the taps of an input and an output channel lie side by side in the filter, and not channels of either."""
+    return g.filter_src != 1 and g.filter_dst != 1
+
+
 cdef inline bint takes_turns(const Problem *g) noexcept nogil:
     """Whether columns of dst, side by side, fall into two lanes of as many."""
     cdef const Lane *one = col_lanes(g)

@@ -23,11 +23,6 @@ cdef enum:
     LINE = 2 * RUN + 2                                  # pixels of a row that they read
 
 
-cdef inline bint taps_innermost(const Problem *g) noexcept nogil:
-    """Whether the 9 taps of an input and an output channel lie side by side in the filter."""
-    return g.filter_x == 1 and g.filter_y == 3
-
-
 cdef struct Tiles:                                      # the 2x2 tiles of the dst pixels of a lane pair
     const Problem *g
     const Lane *row

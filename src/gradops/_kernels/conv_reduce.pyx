@@ -18,7 +18,7 @@ from _entry cimport exported, outcome
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, rows_stream, stream, gemm_block, gemm_tile
 from _partials cimport Total, aim_total, check_block, first_wave, leave_room, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows, take_channels
-from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, taps_innermost, useful_threads
 from _scratch cimport allocate_bytes, padded, release
 from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, cache_ways, clear, end_tiles, is_intel, item_size, widen_block, pair_lines, pair_rows
 
@@ -103,9 +103,8 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.turned = whole(g) and (g.filter_src == 1 if w.direct else is_turned(w))
     w.wide = w.turned and is_wide(w)
     w.ldc = distance_of_sums(w)
-    w.innermost = g.filter_x == 1 and g.filter_src == g.filter_rows * g.filter_cols > 1
     w.by_channel = is_by_channel(w)
-    w.innermost = w.innermost and w.by_channel
+    w.innermost = w.by_channel and taps_innermost(g)
     w.unit = g.filter_rows * g.filter_cols if w.by_channel else NR if w.direct and w.turned else PAIR
     w.dw.size = w.slots * g.groups * g.dst_channels
     w.slot_blocks, w.channel_blocks = divide_up(slot_units(w), most_slots(w) // w.unit), divide_up(g.dst_channels, most_channels(w))
@@ -136,9 +135,10 @@ cdef bint is_by_channel(const Reduce *w) noexcept nogil:
     to 0.98 of the time; images that a second cache keeps, whose rows are packed for fewer channels at a time, 1.0 to 1.08 (float32, Zen 4)."""
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
-    cdef int64_t taps = g.filter_rows * g.filter_cols
-    cdef bint far = g.images * g.src_n * item_size(w.storage) > FAR, parted = w.slots > SLOTS and taps > 1
-    return (parted and far or w.innermost) and whole(g) and g.src_c != 1 and taps <= SLOTS // 2 and not (w.packed or w.direct or by_band(&p))
+    cdef bint far = w.slots > SLOTS and g.images * g.src_n * item_size(w.storage) > FAR
+    if g.src_c == 1 or w.packed or w.direct or not whole(g) or not 1 < g.filter_rows * g.filter_cols <= SLOTS // 2:
+        return False
+    return (far or taps_innermost(g)) and not by_band(&p)
 
 
 cdef Patches first_patches(const Reduce *w) noexcept nogil:
@@ -397,7 +397,7 @@ cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, some at a time."""
     cdef int64_t first = span_begin(w, p, b.span), end = span_begin(w, p, b.span + 1), most = pass_depth(w, p), depth
-    if by_band(p) and not w.by_channel:
+    if not w.by_channel and by_band(p):
         reduce_band(w, p, b, pair_slot, slots, c, accumulate)
         return
     while first < end:

@@ -12,10 +12,10 @@ from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
-from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, even_parts, larger, part, smaller, useful_threads
+from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, even_parts, larger, part, smaller, taps_innermost, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, NV, NR, VL, all_finite, clear, item_size, narrow_block, widen_block
-from _winograd cimport LINE, PLANES, RUN, Run, Tiles, pack_src, restore_dst, run_at, taps_innermost, tile_count, tiles, transform_filter
+from _winograd cimport LINE, PLANES, RUN, Run, Tiles, pack_src, restore_dst, run_at, tile_count, tiles, transform_filter
 
 cdef enum:
     TILES = 84                                          # of a block, at most

@@ -12,9 +12,9 @@ from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
-from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, taps_innermost, useful_threads
 from _storage cimport real, NR, NV, VL, clear, item_size, widen_block
-from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, taps_innermost, tile_count, tiles, transform_dst
+from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
 
 cdef enum:
     TILES = 32                                          # that are transformed at a time

@@ -657,14 +657,12 @@ static inline void store_some_pairs(real *dst, int64_t n, vec even, vec odd) {
     }
 }
 
-/* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. */
+/* dst[2 i] = even[i] and dst[2 i + 1] = odd[i] for i < n. Of less than VL, VL are read. What is left of whole vectors is a last one that begins early enough. */
 static inline void interleave(const real *even, const real *odd, int64_t n, real *dst) {
     int64_t i = 0;
     for (; i + VL <= n; i += VL) store_pair(dst + 2 * i, load(even + i), load(odd + i));
-    for (; i < n; i++) {
-        dst[2 * i] = even[i];
-        dst[2 * i + 1] = odd[i];
-    }
+    if (i && i < n) store_pair(dst + 2 * (n - VL), load(even + n - VL), load(odd + n - VL));
+    else if (i < n) store_some_pairs(dst, 2 * n, load(even), load(odd));
 }
 
 /* dst[2 i] = src[i] for i < n. What lies between belongs to other threads, so it is not even rewritten. */

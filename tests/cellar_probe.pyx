@@ -206,6 +206,10 @@ def all_finite(src, int64_t n):
     return _storage.all_finite(reals_of(src), n)
 
 
+def rows_finite(src, int64_t ld, int64_t rows, int64_t n):
+    return _storage.rows_finite(reals_of(src), ld, rows, n)
+
+
 def part(int64_t total, int64_t index, int64_t parts):
     return _problem.part(total, index, parts)
 

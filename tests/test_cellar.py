@@ -474,6 +474,20 @@ def test_all_finite_finds_infinity_and_nan_wherever_they_are(probe, storage):
             src[at] = before
 
 
+@every_real
+def test_rows_finite_looks_at_all_rows_and_not_between_them(probe, storage):
+    rows, between = 3, 2
+    for n in range(3 * probe.SIZES["VL"] + 2):
+        src = np.full((rows, n + between), np.nan, storage)
+        src[:, :n] = 1
+        assert probe.rows_finite(src, n + between, rows, n), n
+        assert probe.rows_finite(src, n + between, 0, n + 1), n
+        for row, at in product(range(rows), range(n)):
+            src[row, at] = np.inf
+            assert not probe.rows_finite(src, n + between, rows, n), (n, row, at)
+            src[row, at] = 1
+
+
 @pytest.mark.parametrize("storage", ["float32"])
 @pytest.mark.parametrize("order", [0, 1], ids=["in order", "first free"])
 def test_each_block_is_done_once(probe, order):

@@ -92,7 +92,13 @@ def test_taps_may_lie_innermost(op, problem, layout, level):
                 check(op, replace(problem, layout=layout), dtype, filter_format="KCRS")
 
 
-@pytest.mark.parametrize(("op", "problem"), DENSE, ids=str)
+EMBEDDINGS = [
+    (OPS["conv2d_backprop_filter"], Problem(n=n, h=98, w=140, c=3, k=40, r=14, s=14, strides=(14, 14), layout="NCHW"))
+    for n in (1, 5)
+]
+
+
+@pytest.mark.parametrize(("op", "problem"), DENSE + EMBEDDINGS, ids=str)
 def test_taps_of_any_filter_may_lie_innermost(op, problem):
     assert set(planned(op, problem, "KCRS").algorithms) <= {"winograd", "conv"}
     for dtype in DTYPES:

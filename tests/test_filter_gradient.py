@@ -40,6 +40,8 @@ PROBLEMS = [
     Problem(n=2, h=71, w=151, c=49, k=12, r=2, s=3, strides=(3, 2), padding=(0, 4, 1, 2)),
     Problem(n=1, h=64, w=64, c=3, k=80, r=5, s=5, strides=(2, 2), padding="SAME"),  # planes of dy that share a set,
     Problem(n=2, h=32, w=32, c=80, k=52, r=1, s=1),  # and of x
+    Problem(n=2, h=195, w=181, c=3, k=70, r=16, s=16, strides=(16, 16), padding=(3, 0, 5, 2)),  # patch embeddings
+    Problem(n=3, h=58, w=93, c=2, k=37, r=17, s=9, strides=(4, 7), dilations=(2, 1), padding=(9, 4, 3, 8)),
 ]
 CASES = [
     pytest.param(Problem.parse(f"{str(base)[:-5]}_{layout}"), id=f"{base}-{layout}")

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport Order, IN_ORDER, block_t, do_both, stage
 from _problem cimport divide_up, larger, smaller
 from _scratch cimport allocate, padded, release
-from _storage cimport real, REAL_STORAGE, all_finite, item_size, narrow, narrow_block
+from _storage cimport real, REAL_STORAGE, all_finite, item_size, narrow, narrow_block, rows_finite
 
 cdef enum:
     LEAST_ADDED = 256                                   # elements that a thread adds at a time, at least, and
@@ -55,10 +55,8 @@ cdef inline Wave first_wave(const Total *t, int threads) noexcept nogil:
 
 cdef inline void check_block(const Total *t, const real *sums, int64_t ld, int64_t rows, int64_t columns) noexcept nogil:
     """Tells if a block of the only span holds an infinity or NaN."""
-    cdef int64_t i
-    for i in range(rows):
-        if not all_finite(sums + i * ld, columns):
-            t.finite[0] = False
+    if not rows_finite(sums, ld, rows, columns):
+        t.finite[0] = False
 
 
 cdef inline void store_block(const Total *t, int64_t span, const real *src, int64_t ld, int64_t rows, int64_t columns, int64_t at, int64_t row_step, int64_t column_step) noexcept nogil:

@@ -22,8 +22,13 @@ cdef inline Patches patches(const Problem *g, const Lane *row, const Lane *col, 
     cdef Patches p
     p.g, p.row, p.col, p.storage, p.present, p.by_channel = g, row, col, storage, g.src_channels, False
     p.src = src + group * g.src_channels * g.src_c * item_size(storage)
-    p.runs = (g.src_c == 1 or g.src_channels == 1) and g.src_x == g.src_channels and col.src_unit * col.tap_step == 1
+    p.runs = reads_runs(&p)
     return p
+
+
+cdef inline bint reads_runs(const Patches *p) noexcept nogil:
+    cdef const Problem *g = p.g
+    return (g.src_c == 1 or g.src_channels == 1) and g.src_x == g.src_channels and p.col.src_unit * p.col.tap_step == 1
 
 
 cdef inline void take_channels(Patches *p, int64_t first, int64_t count, Problem *some) noexcept nogil:
@@ -32,6 +37,7 @@ cdef inline void take_channels(Patches *p, int64_t first, int64_t count, Problem
     some.src_channels = p.present = count
     p.src += first * p.g.src_c * item_size(p.storage)
     p.g = some
+    p.runs = reads_runs(p)
 
 
 cdef inline int64_t pixels(const Patches *p) noexcept nogil:

@@ -77,6 +77,7 @@ cdef extern from "kernels.h" nogil:
     void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst)
     void interleave(const real *even, const real *odd, int64_t n, real *dst)
     void clear(real *dst, int64_t n)
+    bint rows_finite(const real *src, int64_t ld, int64_t rows, int64_t n)
     bint all_finite(const real *src, int64_t n)
     void widen_float16s(const uint16_t *src, int64_t n, float *dst)
     void narrow_float16s(const float *src, int64_t n, uint16_t *dst)

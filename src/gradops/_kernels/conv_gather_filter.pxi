@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from _gemm cimport KC, LD
 from _patches cimport Patches, slots
 from _problem cimport Problem, divide_up, larger, part, smaller
-from _storage cimport real, MR, NR, PAIR, REAL_STORAGE, TILE, VL, all_finite, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, pairs_finite, place_halves
+from _storage cimport real, MR, NR, PAIR, REAL_STORAGE, TILE, VL, all_finite, item_size, clear, widen_block, pair_columns, pair_lines, pair_rows, pairs_finite, place_halves, rows_finite
 
 cdef enum:
     WAY = 1 << 17                                       # of the second cache: 2048 sets of 64 bytes
@@ -152,10 +152,12 @@ cdef void finish_rows(const Gather *w, const Part *some, int64_t depth, real *ds
     cdef real *rows
     for block in range(divide_up(depth, KC)):
         rows, count = dst + (block * w.g.dst_channels + some.channel) * LD, smaller(KC, depth - block * KC)
-        for i in range(some.channels):
-            if not (pairs_finite(rows + i * LD, count // PAIR) if has_filter_pairs(w) else all_finite(rows + i * LD, count)):
+        for i in range(some.channels if has_filter_pairs(w) else 0):
+            if not pairs_finite(rows + i * LD, count // PAIR):
                 w.finite[0] = False
         if not has_filter_pairs(w):
+            if not rows_finite(rows, LD, some.channels, count):
+                w.finite[0] = False
             pair_columns(rows, some.channels, count, LD)
 
 

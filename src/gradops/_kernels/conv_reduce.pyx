@@ -5,8 +5,8 @@ In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks ge
 the partials are added in order. Sums of few pixels are written where dw lies. Packed: patches and dy, DEPTH pixels at a time, unless they can be read
 where they lie; of few channels not patches but a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one
 vector. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the
-other is turned; blocks have all taps of some channels where x is read from far, or where taps lie innermost in dw.
-What is summed is dw turned where patches have the fewer columns then, or where dy, if its channels are contiguous, has few or fills tiles worse.
+other is turned; blocks have all taps of some channels where x is read from far, or where taps lie innermost in dw, and of one where rows of many are
+copied. What is summed is dw turned then or where patches have the fewer columns, or where dy, if its channels are contiguous, has few or fills tiles worse.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1.
@@ -136,9 +136,9 @@ cdef bint is_by_channel(const Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
     cdef bint far = w.slots > SLOTS and g.images * g.src_n * item_size(w.storage) > FAR
-    if g.src_c == 1 or w.packed or w.direct or not whole(g) or not 1 < g.filter_rows * g.filter_cols <= SLOTS // 2:
+    if g.src_c == 1 or w.packed or w.direct or not whole(g) or g.filter_rows * g.filter_cols == 1 or by_band(&p):
         return False
-    return (far or taps_innermost(g)) and not by_band(&p)
+    return reads_windows(&p) or ((far or taps_innermost(g)) and g.filter_rows * g.filter_cols <= SLOTS // 2)
 
 
 cdef Patches first_patches(const Reduce *w) noexcept nogil:
@@ -166,7 +166,7 @@ cdef bint is_turned(const Reduce *w) noexcept nogil:
     if by_band(&p):
         return False
     if w.g.src_c != 1:
-        return w.g.dst_channels > w.slots
+        return w.g.dst_channels > w.slots or reads_windows(&p)
     if src_in_rows(&p) and dst_in_rows(&p):
         return tile_steps(w.g.dst_channels, w.slots) * 10 < tile_steps(w.slots, w.g.dst_channels) * 9
     return w.g.dst_channels <= VL and w.slots > VL and not src_in_rows(&p)
@@ -440,15 +440,15 @@ cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
         check_block(&w.dw, b.c, w.ldc, b.channels if w.turned else b.slots, b.slots if w.turned else b.channels)
         return
     while slot < b.slot + b.slots:
-        take = b.slots if w.innermost or (in_line(w.g) and not w.by_channel) else smaller(b.inputs - slot % b.inputs, b.slot + b.slots - slot)
+        take = b.slots if w.innermost or b.inputs == 1 or (in_line(w.g) and not w.by_channel) else smaller(b.inputs - slot % b.inputs, b.slot + b.slots - slot)
         store_slots(w, b, slot, take)
         slot += take
 
 
 cdef void store_slots(const Reduce *w, const Panel *b, int64_t slot, int64_t count) noexcept nogil:
-    """Writes some slots of a block: of one tap, or all."""
+    """Writes some slots of a block: of one tap or one channel, or all."""
     cdef const Problem *g = w.g
-    cdef int64_t at = index_of(w, b, slot), step = 1 if w.innermost else g.filter_src
+    cdef int64_t at = index_of(w, b, slot), step = 1 if w.innermost else g.filter_x if b.inputs == 1 else g.filter_src
     if w.turned:
         store_block(&w.dw, b.span, b.c + slot - b.slot, w.ldc, b.channels, count, at, g.filter_dst, step)
     else:

@@ -685,16 +685,26 @@ static inline void clear(real *dst, int64_t n) {
     if (n) store_some(dst, n, zero());
 }
 
-/* Whether src[0:n] holds neither infinity nor NaN: zero times anything else is zero. */
-static inline int all_finite(const real *src, int64_t n) {
-    vec sum = zero();
+/* Whether src[r ld] to src[r ld + n - 1], for r < rows, hold neither infinity nor NaN: zero times anything else is zero. What is left of whole vectors is a last
+   one that begins early enough. */
+static inline int rows_finite(const real *src, int64_t ld, int64_t rows, int64_t n) {
+    vec sum = zero(), other = zero();
     real rest = 0;
-    int64_t i = 0;
-    for (; i + VL <= n; i += VL) sum += load(src + i) * 0;
-    for (; i < n; i++) rest += src[i] * 0;
-    for (i = 0; i < VL; i++) rest += sum[i];
+    for (int64_t r = 0; r < rows; r++, src += ld) {
+        int64_t i = 0;
+        for (; i + 2 * VL <= n; i += 2 * VL) {
+            sum += load(src + i) * 0;
+            other += load(src + i + VL) * 0;
+        }
+        if (i + VL <= n) sum += load(src + i) * 0;
+        if (n < VL) for (; i < n; i++) rest += src[i] * 0;
+        else other += load(src + n - VL) * 0;
+    }
+    sum += other;
+    for (int i = 0; i < VL; i++) rest += sum[i];
     return rest == 0;
 }
+static inline int all_finite(const real *src, int64_t n) { return rows_finite(src, 0, 1, n); }
 
 /* 16-bit floating point: exact to float32, rounded to nearest even from float32; NaN stays NaN, overflow becomes infinity. */
 

@@ -43,6 +43,7 @@ CASES = {
     "1x1-strided": (False, (2, 16, 13, 17), (24, 16, 1, 1), {"stride": (2, 1)}),
     "stem": (False, (2, 3, 33, 33), (24, 3, 7, 7), {"stride": 2, "padding": 3}),
     "patches": (False, (2, 16, 16, 16), (24, 16, 2, 2), {"stride": 2}),
+    "embedding": (False, (2, 3, 48, 66), (24, 3, 16, 16), {"stride": 16}),
     "one-column": (False, (2, 16, 16, 1), (24, 16, 3, 1), {"stride": (2, 1)}),
     "one-channel": (False, (2, 1, 9, 8), (1, 1, 3, 3), {"padding": 1}),
     "one-pixel": (False, (3, 16, 1, 1), (24, 16, 1, 1), {}),
@@ -160,6 +161,17 @@ def test_large_filters_for_few_pixels_are_not_copied():
         assert not keeps_order(layer((LEAST_KEPT // 128 - 1, 128, 3, 3)), gradient)
         for changed in {"channels_last": True}, {"dtype": "bfloat16"}, {"dilation": (2, 2)}:
             assert not keeps_order(layer(large, **changed), gradient)
+
+
+def test_filters_of_patch_embeddings_are_written_as_pytorch_has_them():
+    first = Layer("float32", False, "dense", 1, 3, 768, (16, 16), (16, 16), (1, 1), 8, 224 * 224, True, 924_844_032, False)  # fmt: skip
+    for dtype in "float32", "bfloat16":
+        assert keeps_order(first._replace(dtype=dtype), "filter") and wins(first._replace(dtype=dtype), "filter")
+    fourteen = first._replace(taps=(14, 14), stride=(14, 14))
+    assert not wins(fourteen, "filter") and wins(fourteen._replace(dtype="bfloat16"), "filter")
+    for changed in {"taps": (8, 8), "stride": (8, 8)}, {"stride": (8, 8)}, {"channels": 5}, {"channels_last": True}:
+        assert not keeps_order(first._replace(**changed), "filter")
+    assert not keeps_order(first._replace(whole=False), "filter") and not keeps_order(first, "input")
 
 
 @pytest.mark.parametrize("size", range(1, 6))

@@ -42,6 +42,7 @@ PROBLEMS = [
     Problem(n=2, h=32, w=32, c=80, k=52, r=1, s=1),  # and of x
     Problem(n=2, h=195, w=181, c=3, k=70, r=16, s=16, strides=(16, 16), padding=(3, 0, 5, 2)),  # patch embeddings
     Problem(n=3, h=58, w=93, c=2, k=37, r=17, s=9, strides=(4, 7), dilations=(2, 1), padding=(9, 4, 3, 8)),
+    Problem(n=2, h=39, w=36, c=3, k=66, r=12, s=13, strides=(1, 2), padding="SAME"),
 ]
 CASES = [
     pytest.param(Problem.parse(f"{str(base)[:-5]}_{layout}"), id=f"{base}-{layout}")

@@ -50,8 +50,9 @@ cdef bint planes_crowd(const Reduce *w) noexcept nogil:
 cdef bint reads_windows(const Patches *p) noexcept nogil:
     """Whether blocks have the taps of one channel, rows of which lie side by side in x, and dw is turned: rows of taps are then copied for each pixel, instead of
     each tap for a row of pixels, which in patch embeddings has a line of its own for each, and dy stays where it lies. 14x14 and 16x16 taps with as much stride take
-    0.8 to 0.95 of the time (float32), 0.4 to 0.7 (16 bits), float64 0.9 to 1.04 (2 threads of a Zen 4)."""
-    return p.g.src_x == 1 and p.col.src_unit * p.col.tap_step == 1 and p.col.taps >= LEAST_WINDOW and SLOTS // 2 < p.row.taps * p.col.taps <= SLOTS
+    0.8 to 0.95 of the time (float32), 0.3 to 0.7 (16 bits), float64 0.9 to 1.04; 12x12 to 15x15 taps with less stride 0.65 to 1.03, but those with pairs, which
+    are copied as they lie, would take up to 1.9 (2 threads of a Zen 4)."""
+    return not has_halves(p, False) and p.g.src_x == 1 and p.col.src_unit * p.col.tap_step == 1 and p.col.taps >= LEAST_WINDOW and SLOTS // 2 < p.row.taps * p.col.taps <= SLOTS
 
 
 cdef int64_t plane_part(const Reduce *w, int64_t first, int64_t most) noexcept nogil:

@@ -124,17 +124,29 @@ def exact_case(op, problem):
     return operands, op.expect(problem, *operands)
 
 
+@lru_cache(maxsize=2)
+def drawn(op, problem, dtype, seed):
+    """Operands of normal numbers, which take longer to draw than most ops."""
+    return random_normal(op.shapes(problem), np.dtype(dtype), seed)
+
+
+def normal(op, problem, dtype, seed):
+    """Operands of normal numbers: of 16 bits, those of float32, rounded."""
+    operands = drawn(op, problem, "float32" if "float16" in dtype else dtype, seed)
+    return [operand.astype(dtype_named(dtype)) for operand in operands]
+
+
 @lru_cache(maxsize=256)
 def rounded_case(op, problem, dtype):
     """Operands of normal numbers and what the reference says."""
-    operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=len(str(problem)))
+    operands = normal(op, problem, dtype, seed=len(str(problem)))
     return operands, op.expect(problem, *operands)
 
 
 @lru_cache(maxsize=16)
 def normal_operands(op, problem, dtype):
     """Operands of normal numbers, for what needs no reference."""
-    return random_normal(op.shapes(problem), dtype_named(dtype), seed=9)
+    return normal(op, problem, dtype, seed=9)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -55,14 +54,8 @@ def random_normal(shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, seed: int
     -------
     list of ndarray
     """
-    if np.issubdtype(dtype, np.integer):
-        rng = np.random.default_rng(seed)
-        return [rng.integers(-99, 100, size=shape).astype(dtype) for shape in shapes]
-    return [drawn.astype(dtype) for drawn in _normal(tuple(shapes), dtype == np.float64, seed)]
-
-
-@lru_cache(maxsize=2)
-def _normal(shapes: tuple[tuple[int, ...], ...], wide: bool, seed: int) -> list[NDArray]:
-    """Normal numbers before they are rounded: the last ones are kept, for drawing them takes longer than most ops."""
     rng = np.random.default_rng(seed)
-    return [rng.standard_normal(size=shape, dtype=np.float64 if wide else np.float32) for shape in shapes]
+    if np.issubdtype(dtype, np.integer):
+        return [rng.integers(-99, 100, size=shape).astype(dtype) for shape in shapes]
+    drawn = np.float64 if dtype == np.float64 else np.float32
+    return [rng.standard_normal(size=shape, dtype=drawn).astype(dtype, copy=False) for shape in shapes]

@@ -136,14 +136,16 @@ def test_gradients_are_those_of_pytorch_in_its_memory_format(name, dtype):
         check(name, dtype, image_format, filter_format)
 
 
-def test_large_filters_for_few_pixels_are_not_copied():
-    def layer(w, pixels=(1, 8, 8), **changed):
-        call = {"dtype": "float32", "channels_last": False, "kind": "dense", "groups": 1, "stride": (1, 1)}
-        k, c, r, s = w
-        given = {"channels": c, "outputs": k, "taps": (r, s), "dilation": (1, 1)}
-        image = {"images": pixels[0], "plane": prod(pixels[1:]), "whole": True}
-        return Layer(**call | given | image | {"work": prod(pixels) * prod(w), "tiled": False} | changed)
+def layer(w, pixels=(1, 8, 8), **changed):
+    """A dense float32 layer in the default layout, with a filter's shape and so many pixels in and out."""
+    call = {"dtype": "float32", "channels_last": False, "kind": "dense", "groups": 1, "stride": (1, 1)}
+    k, c, r, s = w
+    given = {"channels": c, "outputs": k, "taps": (r, s), "dilation": (1, 1)}
+    image = {"images": pixels[0], "plane": prod(pixels[1:]), "whole": True}
+    return Layer(**call | given | image | {"work": prod(pixels) * prod(w), "tiled": False} | changed)
 
+
+def test_large_filters_for_few_pixels_are_not_copied():
     large = (LEAST_KEPT // 128, 128, 3, 3)
     both = "input", "filter"
     assert all(keeps_order(layer(large), gradient) and wins(layer(large), gradient) for gradient in both)
@@ -164,7 +166,7 @@ def test_large_filters_for_few_pixels_are_not_copied():
 
 
 def test_filters_of_patch_embeddings_are_written_as_pytorch_has_them():
-    first = Layer("float32", False, "dense", 1, 3, 768, (16, 16), (16, 16), (1, 1), 8, 224 * 224, True, 924_844_032, False)  # fmt: skip
+    first = layer((768, 3, 16, 16), (8, 14, 14), stride=(16, 16))
     for dtype in "float32", "bfloat16":
         assert keeps_order(first._replace(dtype=dtype), "filter") and wins(first._replace(dtype=dtype), "filter")
     fourteen = first._replace(taps=(14, 14), stride=(14, 14))

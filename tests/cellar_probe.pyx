@@ -6,6 +6,7 @@ cimport _band
 cimport _blocks
 cimport _bundle
 cimport _cells
+cimport _dots
 cimport _gemm
 cimport _groups
 cimport _inplace
@@ -21,7 +22,8 @@ cimport _window
 cimport _winograd
 from _storage cimport load, load_wide, real, store, store_wide, vec
 
-SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "WIDE": _storage.WIDE, "TILE": _storage.TILE}
+SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "WIDE": _storage.WIDE, "TILE": _storage.TILE,
+         "DOT_ROWS": _dots.DOT_ROWS, "DOT_COLUMNS": _dots.DOT_COLUMNS}
 
 
 cdef char *bytes_of(array) except NULL:
@@ -204,6 +206,21 @@ def transpose(src, int64_t src_ld, dst, int64_t dst_ld):
 
 def all_finite(src, int64_t n):
     return _storage.all_finite(reals_of(src), n)
+
+
+cdef _dots.Vectors vectors_of(rows, tails):
+    cdef _dots.Vectors v
+    v.at, v.ld, v.in_place = reals_of(rows), rows.strides[0] // sizeof(real), True
+    v.tail, v.tail_ld = reals_of(tails), tails.strides[0] // sizeof(real)
+    return v
+
+
+def dot_columns(int64_t columns, a, a_tails, b, b_tails, int64_t whole, bint tail, int64_t column, int skip, bint accumulate, c):
+    cdef _dots.Dots t
+    t.a, t.b = vectors_of(a, a_tails), vectors_of(b, b_tails)
+    t.whole, t.tail, t.accumulate = whole, tail, accumulate
+    t.one = t.two = _gemm.stream(t.a.at, 0, 0, 1)
+    _dots.dot_columns(columns, &t, column, skip, reals_of(c), c.strides[0] // sizeof(real), t.one.at, t.two.at)
 
 
 def rows_finite(src, int64_t ld, int64_t rows, int64_t n):

@@ -475,6 +475,26 @@ def test_all_finite_finds_infinity_and_nan_wherever_they_are(probe, storage):
 
 
 @every_real
+def test_dots_are_the_products_of_all_rows_and_their_tails(probe, storage):
+    vl, rows, most = (probe.SIZES[name] for name in ("VL", "DOT_ROWS", "DOT_COLUMNS"))
+    before = 3
+    for columns, vectors, tail, skip in product(range(1, most + 1), (0, 1, 3), (False, True), range(rows)):
+        if not vectors and not tail:
+            continue
+        a, b = (random_integers([(n, 5 * vl + k)], storage, seed=n)[0] for n, k in ((rows, 1), (before + columns, 2)))
+        a_tails, b_tails = a[:, 4 * vl : 5 * vl], b[:, 4 * vl : 5 * vl]
+        expected = b[before:, : vectors * vl] @ a[:, : vectors * vl].T
+        if tail:
+            expected = expected + b_tails[before:] @ a_tails.T
+        for accumulate in False, True:
+            c = np.full((columns, rows + 6), GUARD, storage)
+            wanted = c.copy()
+            wanted[:, skip:rows] = expected[:, skip:] + GUARD * accumulate
+            probe.dot_columns(columns, a, a_tails, b, b_tails, vectors * vl, tail, before, skip, accumulate, c)
+            np.testing.assert_array_equal(c, wanted, f"{columns} {vectors} {tail} {skip} {accumulate}")
+
+
+@every_real
 def test_rows_finite_looks_at_all_rows_and_not_between_them(probe, storage):
     rows, between = 3, 2
     for n in range(3 * probe.SIZES["VL"] + 2):

@@ -10,12 +10,14 @@ from gradops._algorithms import (
     FEW_STEM_FILTERS,
     FEW_STEM_INPUTS,
     FEW_STEM_OUTPUTS,
+    LEAST_DOT_PIXELS,
+    LEAST_DOT_ROWS,
     LEAST_PATCH,
     LEAST_STEM_COLUMNS,
     LEAST_STEM_MULTIPLIER,
     LEAST_STEM_PIXELS,
 )
-from gradops._dispatch import PARTIAL
+from gradops._dispatch import PARTIAL, TILED
 from gradops.testing import (
     OPS,
     Problem,
@@ -192,7 +194,9 @@ def test_few_channels_of_a_wide_result_take_it(options, ops):
         ({"c": 64, "k": FEW_STEM_OUTPUTS + 1}, False),
         ({"c": 256, "k": 256, "groups": 64}, True),
         ({"c": 64, "k": 2, "r": 1, "s": 1}, False),
-        ({"r": 1, "s": 1}, True),
+        ({"r": 1, "s": 1}, False),
+        ({"r": 1, "s": 1, "h": LEAST_DOT_PIXELS[False] // 48 - 1}, True),
+        ({"r": 1, "s": 1, "k": LEAST_DOT_ROWS - 1}, True),
         ({"r": 60, "s": 60, "h": 90, "w": 90}, False),
         ({"h": 400, "w": 70000}, False),
     ],
@@ -205,16 +209,40 @@ def test_few_channels_of_a_filter_take_it(options, taken):
     assert (accepting(REDUCES, problem)[0] == "stem") == taken
 
 
+def takes_pairs(problem, capfd, monkeypatch):
+    """Whether it runs, of bfloat16 at the level in use."""
+    monkeypatch.setattr("gradops._call._VERBOSE", True)
+    REDUCES(problem, *random_integers(REDUCES.shapes(problem), dtype_named("bfloat16"), seed=1))
+    return " stem_reduce" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("channels", "outputs", "taken"), [(3, 16, False), (3, 15, True), (2, 16, False), (1, 16, True)]
 )
 def test_pairs_leave_filters_to_it_whose_outputs_or_slots_fill_no_vector(
     channels, outputs, taken, level, capfd, monkeypatch
 ):
-    monkeypatch.setattr("gradops._call._VERBOSE", True)
     problem = Problem(h=8, w=LEAST_STEM_PIXELS, c=channels, k=outputs, padding="SAME", layout="NCHW")
-    REDUCES(problem, *random_integers(REDUCES.shapes(problem), dtype_named("bfloat16"), seed=1))
-    assert (" stem_reduce" in capfd.readouterr().err) == (taken or level not in PARTIAL)
+    assert takes_pairs(problem, capfd, monkeypatch) == (taken or level not in PARTIAL)
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ({"k": 4}, True),
+        ({"k": 5}, False),
+        ({"h": LEAST_DOT_PIXELS[True] // LEAST_STEM_PIXELS - 1, "k": 5}, True),
+        ({"k": 1, "h": 80, "w": 57, "strides": (2, 2)}, True),
+        ({"k": 2, "h": 80, "w": 57, "strides": (2, 2)}, False),
+        ({"c": 3, "k": 4, "r": 1, "s": 1}, False),
+        ({"c": 3, "k": 3, "r": 1, "s": 1}, True),
+    ],
+    ids=str,
+)
+def test_pairs_of_long_planes_leave_fewer_filters_to_it(options, taken, level, capfd, monkeypatch):
+    shape = {"h": LEAST_DOT_PIXELS[True] // LEAST_STEM_PIXELS + 1, "w": LEAST_STEM_PIXELS, "c": 3}
+    problem = Problem(**shape | options, padding="SAME", layout="NCHW")
+    assert takes_pairs(problem, capfd, monkeypatch) == (taken or level not in PARTIAL or level == TILED)
 
 
 @pytest.mark.parametrize(

@@ -536,19 +536,32 @@ stride  pixels    1 input                   4 inputs                  16 inputs 
 In float64 and 16 bits they are 0.7 to 1.5 times as large. 7x7 taps gain 1.0 to 1.5 at 112 pixels whatever the channels, and lose at 18. Stride 4: 3
 inputs, 64 and 96 outputs 1.0 and 0.8. Groups of 4 to 4 5.7, of 8 to 8 2.2. One tap: 3 to 8 5.2, 3 to 64 1.9, 16 to 8 1.8, but 64 to 2 0.8.
 
-Where `conv` multiplies two bfloat16 at once, whose pixels are pairs as they lie, `stem` is only taken if outputs or taps and inputs, multiplied, fill no
-vector. The same time, bfloat16, 8 images, 2 threads of a Zen 4, for 4, 8, 16 and 32 outputs:
+Where `conv` multiplies two bfloat16 at once, whose pixels are pairs as they lie, and planes are short, `stem` is only taken if outputs or taps and
+inputs, multiplied, fill no vector. The same time, bfloat16, 8 images, 2 threads of a Zen 4, for 4, 8, 16 and 32 outputs:
 
 ======  ========  ====================  ====================  ====================
 stride  pixels    1 input               3 inputs              16 inputs
 ======  ========  ====================  ====================  ====================
-1       112       3.4  2.3  1.7  1.3    2.9  1.8  0.9  0.7    2.5  1.4  0.7  0.5
 1       28        2.6  2.1  1.6  1.3    2.2  1.4  0.9  0.7    1.8  0.9  0.6  0.5
-2       112       2.2  1.8  1.4  1.1    2.0  1.4  0.8  0.7    1.8  1.2  0.7  0.5
 2       28        1.6  1.5  1.3  0.9    1.5  1.0  0.7  0.7    0.9  0.6  0.4  0.4
 ======  ========  ====================  ====================  ====================
+"""
 
-3 to 64 channels, 7x7 taps with stride 2, 224x224 pixels 0.6; 5x5 taps, 1 to 32 0.9.
+LEAST_DOT_PIXELS, LEAST_DOT_ROWS, FEW_BESIDE_PAIRS = {False: 384, True: 1024}, 4, {False: 12, True: 4}
+"""Pixels of a plane from which on `conv` turns no operand (`conv_reduce_dots`), of float32 and of bfloat16 that is multiplied in pairs, rows that fill a
+tile of it, and inputs and outputs, multiplied, up to which `stem` is taken nevertheless, without strides and with.
+
+Time of `conv` over that of `stem` then, channels first, 8 images, 3x3 taps, bfloat16, 2 threads of a Zen 4, for 1, 2, 4, 8, 16 and 32 outputs:
+
+======  ========  ==============================  ==============================  ==============================
+stride  pixels    1 input                         3 inputs                        16 inputs
+======  ========  ==============================  ==============================  ==============================
+1       112       2.5  1.5  1.7  1.3  0.9  0.7    1.6  1.1  1.1  0.8  0.7  0.6    1.1  0.7  0.9  0.7  0.6  0.5
+2       112       1.4  1.2  1.1  0.9  0.8  0.7    1.0  0.8  0.9  0.7  0.6  0.5    0.9  0.8  0.8  0.8  0.6  0.5
+======  ========  ==============================  ==============================  ==============================
+
+34 and 48 pixels alike; 5x5 taps 1.0 to 1.3 times that. One tap, 1 to 16 inputs, 4 to 64 outputs: float32 0.44 to 1.1, bfloat16 0.3 to 0.4, but
+float32 5.7 and 6.6 for 3 and 1 inputs to 1 output; float16, of which `conv` copies both operands, 0.9 to 1.4, float64 0.6 to 6.
 """
 
 MANY_STEM_SLOTS, MANY_STEM_OUTPUTS, LEAST_FILLED_PIXELS = 64, 64, 64
@@ -680,6 +693,8 @@ def _dense(
         others = ("winograd", "conv") if wins else ("conv", "winograd")
     if result == "filter":
         accepts, few = _stem_reduces(rows, cols, data_format), _few(rows, cols, per_group, outputs, paired)
+        if (paired or not (doubles or halves)) and not tiled and _dots(rows, cols, paired):
+            few = _few_beside_dots(rows, cols, per_group, outputs, paired, few)
     else:
         accepts = _stem_gathers(result, rows, cols, per_group, outputs)
         patches = data_format == "NHWC" and groups == 1 and side_by_side(cols) and cols.taps * per_group >= LEAST_PATCH
@@ -865,6 +880,18 @@ def _few(rows: Axis, cols: Axis, per_group: int, outputs: int, paired: bool) -> 
     else:
         few = few or outputs <= FEW_STEM_OUTPUTS
     return few or (per_group <= FEW_STEM_INPUTS and near)
+
+
+def _dots(rows: Axis, cols: Axis, paired: bool) -> bool:
+    """Whether planes are long enough for `conv` to turn no operand."""
+    return rows.out * cols.out >= LEAST_DOT_PIXELS[paired]
+
+
+def _few_beside_dots(rows: Axis, cols: Axis, per_group: int, outputs: int, paired: bool, few: bool) -> bool:
+    """`_few` then."""
+    if rows.taps == cols.taps == 1:
+        return max(per_group, outputs) < LEAST_DOT_ROWS
+    return per_group * outputs <= FEW_BESIDE_PAIRS[max(rows.stride, cols.stride) > 1] if paired else few
 
 
 def _crowded(result: str, cols: Axis, groups: int) -> bool:

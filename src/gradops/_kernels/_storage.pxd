@@ -1,6 +1,6 @@
 # cython: language_level=3, cdivision=True
 """Storage dtypes: the one place that knows them. `widen` reads any of them into `real`, `narrow` rounds once on the way out."""
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 from _problem cimport divide_up, larger, smaller
 
 
@@ -10,7 +10,7 @@ cdef extern from "kernels.h" nogil:
     ctypedef long lane_index
     bint is_intel()
     int64_t cache_ways()
-    const int VL, NV, NR, MR, TILE, LINE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED
+    const int VL, NV, NR, MR, TILE, LINE, LANE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED
     vec load(const real *p)
     vec load_once(const real *p)
     vec spread_once(const real *p)
@@ -32,6 +32,8 @@ cdef extern from "kernels.h" nogil:
     vec keep(vec v, vec mask)
     vec exchange(vec v, int distance)
     vec multiply_add(real a, vec b, vec sum)
+    vec multiply_add_lanes(vec a, vec b, vec sum)
+    void add_lanes(const vec *v, bint accumulate, real *dst, uint32_t lanes)
     void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld)
     void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld)
     void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld)
@@ -103,8 +105,8 @@ cdef enum Storage:                                      # as in gradops._arrays.
 
 
 cdef inline bint is_float16(int storage) noexcept nogil:
-    """No kernel that multiplies pairs of bfloat16 is given any."""
-    return PAIR == 1 and storage == FLOAT16
+    """No kernel that multiplies pairs of bfloat16 is given any, nor one of float64."""
+    return sizeof(real) == 4 and PAIR == 1 and storage == FLOAT16
 
 
 cdef inline bint has_halves(int storage) noexcept nogil:

@@ -4,9 +4,9 @@
 In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
 the partials are added in order. Sums of few pixels are written where dw lies. Packed: patches and dy, DEPTH pixels at a time, unless they can be read
 where they lie; of few channels not patches but a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one
-vector. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and the
-other is turned; blocks have all taps of some channels where x is read from far, or where taps lie innermost in dw, and of one where rows of many are
-copied. What is summed is dw turned then or where patches have the fewer columns, or where dy, if its channels are contiguous, has few or fills tiles worse.
+vector. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and so
+has the other one if planes are long and one of both is narrow (dots), or else it is turned; blocks have all taps of some channels where x is read from far,
+or where taps lie innermost in dw, and of one where rows of many are copied. What is summed is dw turned then or where patches have the fewer columns, or where dy, if its channels are contiguous, has few or fills tiles worse.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1.
@@ -69,6 +69,8 @@ cdef struct Reduce:
     bint by_channel                                     # whether these are all taps of a channel of x,
     bint innermost                                      # which lie side by side in dw, too
     Strips strips                                       # of tiles
+    bint dots                                           # whether blocks are dots,
+    int64_t pass_pixels                                 # of so many pixels at a time
     int64_t bundled                                     # groups that are one of the problem
     bint packed                                         # whether blocks pack both operands as tiles read them
     bint wide                                           # whether they have twice as many channels, whose sums lie where dy would be packed
@@ -85,6 +87,7 @@ cdef struct Panel:                                      # what a thread works on
 
 include "conv_reduce_planes.pxi"
 include "conv_reduce_band.pxi"
+include "conv_reduce_dots.pxi"
 include "conv_reduce_strips.pxi"
 include "conv_reduce_packed.pxi"
 include "conv_reduce_pairs.pxi"
@@ -95,13 +98,15 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     cdef const Problem *g = w.g
     cdef int64_t spans, slots, channels
     w.slots, w.panels = g.filter_rows * g.filter_cols * g.src_channels, divide_up(g.dst_channels, NR)
-    if w.strips.used:
+    if TILE > 1 and w.strips.used:
         plan_strips(w, threads)
         return
     w.packed = is_packed(w)
     w.direct = not w.packed and is_direct(w)
-    w.turned = whole(g) and (g.filter_src == 1 if w.direct else is_turned(w))
-    w.wide = w.turned and is_wide(w)
+    w.dots = are_dots(w)
+    w.pass_pixels = pass_pixels(w) if w.dots else 0
+    w.turned = whole(g) and (g.filter_src == 1 if w.direct else turns_dots(w) if w.dots else is_turned(w))
+    w.wide = w.turned and not w.dots and is_wide(w)
     w.ldc = distance_of_sums(w)
     w.by_channel = is_by_channel(w)
     w.innermost = w.by_channel and taps_innermost(g)
@@ -117,7 +122,7 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     spans = first_wave(&w.dw, threads).count            # side by side
     while threads > 1 and spans * blocks(w) < (1 if w.packed else BLOCKS) * threads:
         slots, channels = w.slots // w.slot_blocks, g.dst_channels // w.channel_blocks
-        if slots >= 4 * MR and (slots >= channels or w.channel_blocks == w.panels):
+        if slots >= 4 * MR and (slots >= channels or w.dots or w.channel_blocks == w.panels):
             w.slot_blocks *= 2
         elif w.channel_blocks < w.panels:
             w.channel_blocks = smaller(2 * w.channel_blocks, w.panels)
@@ -150,6 +155,8 @@ cdef int64_t most_spans(const Reduce *w) noexcept nogil:
     """Short ones take 0.7 to 0.95 of the time of none, of 8 images of 14x14 pixels, channels first; where x lies in rows of pixels, 1.03 (2 threads of a Zen 5)."""
     cdef Patches p = first_patches(w)
     cdef int64_t all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols, few = 0 if src_in_rows(&p) else SHORT_BLOCKS // blocks(w)
+    if w.dots:
+        return larger(passes(w) // PASSES, smaller(passes(w), SHORT_BLOCKS // blocks(w)))
     return larger(all_pixels // MIN_SPAN, smaller(all_pixels // SHORT_SPAN, few))
 
 
@@ -194,6 +201,8 @@ cdef int64_t distance_of_sums(const Reduce *w) noexcept nogil:
     cdef Patches p = first_patches(w)
     if w.direct:
         return w.g.filter_dst if w.turned else w.g.filter_src
+    if w.dots:
+        return padded(smaller(most_slots(w), w.slots) if w.turned else smaller(most_channels(w), w.g.dst_channels)) + PAD
     return smaller(divide_up(w.g.dst_channels, NR) * NR + PAD, LD) if whole(w.g) and by_band(&p) else LD
 
 
@@ -202,6 +211,8 @@ cdef int64_t most_slots(const Reduce *w) noexcept nogil:
     1.0 (float32 and float64, Zen 4)."""
     if w.packed:
         return PACKED_COLUMNS if w.turned else packed_rows(w)
+    if w.dots:
+        return FEW if packs_x(w) else SLOTS
     return smaller(DEPTH * LD // w.ldc, BAND_SLOTS) if w.ldc < LD and not w.direct else SLOTS
 
 
@@ -209,7 +220,7 @@ cdef int64_t most_channels(const Reduce *w) noexcept nogil:
     """Of a block."""
     if w.packed:
         return packed_rows(w) if w.turned else PACKED_COLUMNS
-    return 2 * CHANNELS if w.wide else CHANNELS
+    return 2 * CHANNELS if w.wide or (w.dots and packs_x(w)) else CHANNELS
 
 
 cdef bint is_wide(const Reduce *w) noexcept nogil:
@@ -397,6 +408,9 @@ cdef int64_t pass_depth(const Reduce *w, const Patches *p) noexcept nogil:
 cdef void reduce_run(const Reduce *w, const Patches *p, const Panel *b, int64_t pair_slot, int64_t slots, real *c, bint accumulate) noexcept nogil:
     """c (+)= the lane pair's slots from pair_slot on, summed over the block's span of pixels, some at a time."""
     cdef int64_t first = span_begin(w, p, b.span), end = span_begin(w, p, b.span + 1), most = pass_depth(w, p), depth
+    if TILE == 1 and w.dots:
+        reduce_dots(w, p, b)
+        return
     if not w.by_channel and by_band(p):
         reduce_band(w, p, b, pair_slot, slots, c, accumulate)
         return
@@ -478,6 +492,8 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
     b.group = index // w.channel_blocks % w.g.groups
     b.span = w.dw.wave.first + index // w.channel_blocks // w.g.groups
     b.patch, b.dy, b.c, b.turn = scratch, scratch + DEPTH * LD, scratch + (1 if w.wide else 2) * DEPTH * LD, scratch + 3 * DEPTH * LD
+    if w.dots:
+        b.c = scratch + DOT_ROOM
     if w.packed:
         place_packed(w, &b)
     if w.direct:
@@ -490,7 +506,7 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
         if w.by_channel:
             take_channels(&p, b.input, b.inputs, &some)
             p.by_channel = w.innermost
-        if w.packed:
+        if may_pack() and w.packed:
             reduce_packed(w, &p, &b)
         elif whole(w.g):
             reduce_run(w, &p, &b, b.slot, b.slots, b.c, False)
@@ -504,7 +520,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
     threads = useful_threads(w.g, threads, threads)
     plan(w, threads)
-    if w.strips.used:
+    if TILE > 1 and w.strips.used:
         return sum_spans(&w.dw, reduce_strips, w, strip_blocks(w), <int> smaller(threads, w.dw.spans * strip_blocks(w)), FIRST_FREE, strip_scratch(w))
     return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), IN_ORDER if w.direct else FIRST_FREE, padded(packed_scratch(w)) if w.packed else SCRATCH)
 

@@ -19,12 +19,17 @@ cdef struct Source:                                     # an operand, from the p
     int64_t first, column                               # of that pixel, from that slot on
 
 
+cdef inline bint may_pack() noexcept nogil:
+    """Whether there are such blocks at a level."""
+    return TILE == 1 and PAIR == 1 and MR > 6
+
+
 cdef bint is_packed(const Reduce *w) noexcept nogil:
     """Whether blocks pack both operands. 1x1 layers of 728 to 2048 channels take 0.75 to 0.9 of the time, of 128 to 1024 0.87 to 1.0 (float32), of 256 to 2048
     0.93 to 1.0 (float64), of 24 to 1024 0.8 to 1.0 (float16); with strides, or of more taps, 0.8 to 1.0; narrower ones would take up to 1.3 (Granite Rapids)."""
     cdef Patches p = first_patches(w)
     cdef int64_t least = LEAST_PACKED
-    if not INTEL or TILE > 1 or PAIR > 1 or MR <= 6 or w.g.src_c != 1 or not whole(w.g) or not dst_in_rows(&p) or by_band(&p):
+    if not may_pack() or not INTEL or w.g.src_c != 1 or not whole(w.g) or not dst_in_rows(&p) or by_band(&p):
         return False
     if not src_in_rows(&p):
         least = LEAST_PATCHES

@@ -202,7 +202,7 @@ static inline void use_huge_pages(void *memory, size_t size) {
 static void *kept_slab;
 static inline void *swap_kept(void *slab) { return __atomic_exchange_n(&kept_slab, slab, __ATOMIC_ACQ_REL); }
 
-/* sum + a b. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two products are added,
+/* sum + a b, of one number a or of as many as b has. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two products are added,
  * subnormal numbers counting as zero; PAIR is how many. A packed block of reals becomes one of pairs in its own memory, row by row; an odd one out gets a zero beside it. */
 #ifdef GRADOPS_REAL_bf16
 
@@ -210,9 +210,8 @@ enum { PAIR = 2, PACKED_STORAGE = 1 };                       /* what packed oper
 typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
-static inline vec multiply_add(real a, vec b, vec sum) {
-    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
-}
+static inline vec multiply_add_lanes(vec a, vec b, vec sum) { return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b); }
+static inline vec multiply_add(real a, vec b, vec sum) { return multiply_add_lanes((vec)_mm512_set1_ps(a), b, sum); }
 
 /* block[r ld + c] = the pair of columns 2c and 2c + 1 of row r. Reads and writes up to a multiple of NR columns. */
 static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {
@@ -354,6 +353,7 @@ static inline void pair_ahead(real *row, int64_t n, int64_t distance) {}
 static inline int pairs_finite(const real *src, int64_t n) { return 1; }
 static inline void pair_before(const real *src, int64_t rows, int64_t ld, real *dst) {}
 static inline void pair_lines(const char *src, int64_t row, int64_t rows, int64_t cols, real *dst, int64_t ld) {}
+static inline vec multiply_add_lanes(vec a, vec b, vec sum) { return sum + a * b; }
 static inline vec multiply_add(real a, vec b, vec sum) { return sum + a * b; }
 static inline void pair_columns(real *block, int64_t rows, int64_t cols, int64_t ld) {}
 static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld) {}
@@ -604,6 +604,33 @@ static inline vec odd_lanes(vec a, vec b) {
     lane_indices odd;
     for (int j = 0; j < VL; j++) odd[j] = 2 * j + 1;
     return __builtin_shuffle(a, b, odd);
+}
+
+/* The sums of lanes of a, and of b, that are LANE / 2 apart in 16 bytes, interleaved. */
+static inline __attribute__((always_inline)) vec add_halves(vec a, vec b) {
+    lane_indices low, high;
+    for (int i = 0; i < VL; i++) {
+        low[i] = i / LANE * LANE + i % LANE / 2 + i % 2 * VL;
+        high[i] = low[i] + LANE / 2;
+    }
+    return __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+}
+
+/* dst[i] (+)= the sum of all lanes of v[i] for those i < LANE that `lanes` has as bits. */
+static inline __attribute__((always_inline)) void add_lanes(const vec *v, int accumulate, real *dst, uint32_t lanes) {
+    vec sum = LANE == 2 ? add_halves(v[0], v[1]) : add_halves(add_halves(v[0], v[2 % LANE]), add_halves(v[1], v[3 % LANE]));
+    if (VL / 2 >= LANE) sum += exchange(sum, VL / 2);
+    if (VL / 4 >= LANE) sum += exchange(sum, VL / 4);
+    lanes &= (1u << LANE) - 1;
+#if defined(__AVX512F__)
+    if (accumulate) sum += load_lanes(dst, lanes);
+    store_lanes(dst, lanes, sum);
+#else
+    real sums[VL];
+    store(sums, sum);
+    for (int i = 0; i < LANE; i++)
+        if (lanes >> i & 1) dst[i] = accumulate ? dst[i] + sums[i] : sums[i];
+#endif
 }
 
 /* Twins: the lower halves of two vectors, or as many of two numbers. */

@@ -176,6 +176,14 @@ def test_filters_of_patch_embeddings_are_written_as_pytorch_has_them():
     assert not keeps_order(first._replace(whole=False), "filter") and not keeps_order(first, "input")
 
 
+def test_filters_of_first_layers_are_taken_but_for_large_strides_without_small_patches():
+    first = layer((96, 3, 4, 4), (8, 56, 56), stride=(4, 4))
+    large = {"taps": (11, 11)}, {"taps": (3, 3), "stride": (3, 3)}, {"taps": (8, 8), "stride": (8, 8)}
+    assert wins(first, "filter") and wins(first._replace(stride=(2, 2)), "filter")
+    assert not any(wins(first._replace(**changed), "filter") for changed in large)
+    assert all(wins(first._replace(channels_last=True, **changed), "filter") for changed in large)
+
+
 @pytest.mark.parametrize("size", range(1, 6))
 def test_each_tap_meets_a_pixel_or_not(size):
     for taps, stride, padding, dilation in itertools.product((1, 2, 3, 5), (1, 2, 3), (0, 1, 3), (1, 2)):

@@ -52,7 +52,7 @@ two the filter's alone, the input's would take 1.05 to 1.1 of PyTorch's time), w
 8, 16 and 32 1.5, 1.4 and 1.0; patches of 96, 192 and 384 channels 0.97, 1.3 and 1.9; first layers 1.3 to 1.4.
 
 By themselves, default layout: float32 inputs of 2x2 and 3x3 layers with strides 1 to 3 1.1 to 1.6, of 3x1 0.97; filters of first layers with strides
-of 4 and more 0.85 to 1.0, of 14x14 patches 0.94, of 16x16 ones 1.08 to 1.26; of bfloat16 1.2 to 1.6 (Zen 4).
+of 4 and more 0.85 to 1.0, of 4x4 patches 1.03 to 1.4, of 14x14 ones 0.94, of 16x16 ones 1.08 to 1.26; of bfloat16 1.2 to 1.6 (Zen 4).
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def _float32(layer: Layer, of_filter: bool) -> bool:
     if of_filter and layer.embedding:
         return layer.taps[1] % 16 == 0
     if layer.channels <= (4 if of_filter else 8):
-        return not of_filter or layer.channels_last or max(layer.stride) <= 2
+        small = layer.patches and layer.taps == (4, 4)
+        return not of_filter or layer.channels_last or max(layer.stride) <= 2 or small
     if _turns_too_much(layer, gradient):
         return False
     if keeps_order(layer, "filter") and layer.pixels < LEAST_KEPT_PIXELS[layer.strided]:

@@ -49,6 +49,7 @@ PROBLEMS = [
     Problem(n=1, h=33, w=32, c=6, k=300, r=2, s=2, padding="SAME"),  # of many channels,
     Problem(n=2, h=67, w=66, c=3, k=2, r=3, s=3, strides=(2, 2), padding=(1, 2, 3, 1)),  # of fewer than a tile has,
     Problem(n=2, h=42, w=33, c=16, k=3, r=3, s=5, dilations=(2, 1), padding="SAME"),
+    Problem(n=1, h=40, w=34, c=30, k=18, r=3, s=3, padding="SAME"),  # of vectors with many empty lanes,
     Problem(n=1, h=33, w=64, c=6, k=26, r=3, s=3, groups=2, padding="SAME"),  # and of groups
 ]
 CASES = [

@@ -26,9 +26,10 @@ cdef bint are_dots(const Reduce *w) noexcept nogil:
 
     Time without over that with it, 2 threads of a Zen 4 (float32; bfloat16 in pairs): 1x1 taps, 24 to 144 and 144 to 24 channels of 56x56 pixels 1.3 to 1.4; 1.3,
     32 to 16 of 112x112 1.15; 1.4, 64 to 64 and 64 to 256 of 56x56 1.05 to 1.1, 512 to 128 of 28x28 1.05; 0.93 to 1.04, 256 to 256 of 65x65 0.96, with strides,
-    128 and 256 channels of x 1.0 to 1.08; first layers, 32x32 pixels, 5x5 taps 1.13; 1.12, patches of 4x4 1.08 to 1.16; 1.0, 3x3 taps 1.15 to 1.3 in pairs.
-    float64 1.0 to 1.1, but 0.9 to 1.03 where planes are read as they lie; float16, which is copied for both, 1.0 to 1.16. With narrow tiles (AVX2) 1.04 to
-    1.5, float64 1.1 to 1.8, without fused multiply-adds 1.2 to 1.5. Of 14x14 pixels and less, several images a row, it would be 0.7 to 0.95.
+    128 and 256 channels of x 1.0 to 1.08; first layers, 32x32 pixels, 5x5 taps 1.13; 1.12, patches of 4x4 1.08 to 1.16; 1.0, 3x3 taps 1.15 to 1.3 in pairs;
+    3x3 taps, 64 to 36 channels with stride 2 1.25; 1.33, 40 to 20 1.15; 1.5. float64 1.0 to 1.1, but 0.9 to 1.03 where planes are read as they lie; float16,
+    which is copied for both, 1.0 to 1.16. With narrow tiles (AVX2) 1.04 to 1.5, float64 1.1 to 1.8, without fused multiply-adds 1.2 to 1.5. Of 14x14 pixels
+    and less, several images a row, it would be 0.7 to 0.95.
     """
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
@@ -37,11 +38,16 @@ cdef bint are_dots(const Reduce *w) noexcept nogil:
         return False
     if many < DOT_ROWS or few > (SLOTS if packs_x(w) else FEW) or (packs_dy(w) and many > FEW):
         return False
-    if packs_x(w) and ((PAIR > 1 and not has_pairs(&p)) or (w.slots > FEW and g.dst_channels > VL and g.filter_rows * g.filter_cols > 1)):
+    if packs_x(w) and ((PAIR > 1 and not has_pairs(&p)) or (w.slots > FEW and fills_lanes(g.dst_channels) and g.filter_rows * g.filter_cols > 1)):
         return False
     if sizeof(real) == 8 and MR > 6 and not packs_x(w):
         return False
     return smaller(pass_pixels(w), g.dst_c) * <int64_t> sizeof(real) // PAIR >= LEAST_ROW
+
+
+cdef bint fills_lanes(int64_t columns) noexcept nogil:
+    """Whether vectors of so many columns have few empty lanes."""
+    return columns > VL and 5 * columns >= 4 * divide_up(columns, VL) * VL
 
 
 cdef bint packs_x(const Reduce *w) noexcept nogil:

@@ -1,5 +1,7 @@
 """The gradient of a dense filter in its forms: from lines of narrow windows, from planes, turned, and summed over several spans of pixels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from checks import check_random, check_threads, own_dtypes, running
@@ -11,6 +13,7 @@ from gradops.testing import OPS, Problem, assert_exact, dtype_named, random_inte
 
 implicit = running("conv")
 OP = OPS["conv2d_backprop_filter"]
+OUTSIDE = Problem(n=2, h=30, w=33, c=7, k=9, r=1, s=1, padding=(2, 1, 1, 3))  # the first pixel, among others
 PROBLEMS = [
     Problem(n=2, h=40, w=44, c=3, k=16, r=3, s=3, strides=(2, 2), padding="SAME"),
     Problem(n=3, h=37, w=61, c=3, k=70, r=7, s=7, strides=(2, 3), padding=(4, 1, 2, 9)),
@@ -50,7 +53,8 @@ PROBLEMS = [
     Problem(n=2, h=67, w=66, c=3, k=2, r=3, s=3, strides=(2, 2), padding=(1, 2, 3, 1)),  # of fewer than a tile has,
     Problem(n=2, h=42, w=33, c=16, k=3, r=3, s=5, dilations=(2, 1), padding="SAME"),
     Problem(n=1, h=40, w=34, c=30, k=18, r=3, s=3, padding="SAME"),  # of vectors with many empty lanes,
-    Problem(n=1, h=33, w=64, c=6, k=26, r=3, s=3, groups=2, padding="SAME"),  # and of groups
+    Problem(n=1, h=33, w=64, c=6, k=26, r=3, s=3, groups=2, padding="SAME"),  # of groups,
+    OUTSIDE,
 ]
 CASES = [
     pytest.param(Problem.parse(f"{str(base)[:-5]}_{layout}"), id=f"{base}-{layout}")
@@ -97,6 +101,22 @@ def test_any_shape_is_exact_on_any_number_of_threads(n, image, channels, taps, s
     expected = OP.expect(problem, *operands)
     got = implicit(OP, problem, *operands, num_threads=threads)
     assert_exact(got, expected, label=f"{problem} {threads}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_infinities_of_pixels_outside_go_nowhere(layout, level):
+    problem = replace(OUTSIDE, layout=layout)
+    for dtype in own_dtypes(OP):
+        x, dy = random_integers(OP.shapes(problem), dtype_named(dtype), seed=12)
+        first = dy[:, 0, 0] if layout == "NHWC" else dy[:, :, 0, 0]
+        first[...] = 0
+        expected = implicit(OP, problem, x, dy)
+        first[...] = np.inf
+        np.testing.assert_array_equal(implicit(OP, problem, x, dy), expected)
+        first[...] = 0
+        x.flat[0] = np.inf
+        got = np.isfinite(implicit(OP, problem, x, dy).astype(np.float64))
+        assert got.any() and not got.all(), dtype
 
 
 @pytest.mark.parametrize("problem", CASES)

@@ -6,7 +6,8 @@ the partials are added in order. Sums of few pixels are written where dw lies. P
 where they lie; of few channels not patches but a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one
 vector. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and so
 has the other one if planes are long and one of both is narrow (dots), or else it is turned; blocks have all taps of some channels where x is read from far,
-or where taps lie innermost in dw, and of one where rows of many are copied. What is summed is dw turned then or where patches have the fewer columns, or where dy, if its channels are contiguous, has few or fills tiles worse.
+or where taps lie innermost in dw, and of one where rows of many are copied. What is summed is dw turned then or where patches have the fewer columns, or
+where dy, if its channels are contiguous, has few or fills tiles worse.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1.

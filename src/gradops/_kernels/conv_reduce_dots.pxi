@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 from _dots cimport DOT_COLUMNS, DOT_ROWS, Dots, Vectors, dot_columns
 from _gemm cimport Stream, begin_of, stream
-from _patches cimport Patches, has_pairs, pack_pixel_pairs, pack_slots, pixels, src_in_planes
+from _patches cimport Patches, dst_in_planes, has_pairs, pack_pixel_pairs, pack_slots, pixels, src_in_planes
 from _problem cimport divide_up, larger, part, smaller
 from _storage cimport real, MR, PACKED_STORAGE, PAIR, TILE, VL, clear, item_size, place_halves, widen_block
 
@@ -34,7 +34,7 @@ cdef bint are_dots(const Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
     cdef int64_t few = smaller(w.slots, g.dst_channels), many = larger(w.slots, g.dst_channels)
-    if TILE > 1 or g.src_c == 1 or not whole(g) or w.packed or pixels(&p) <= DEPTH or by_band(&p) or reads_windows(&p):
+    if TILE > 1 or g.src_c == 1 or not whole(g) or not dst_in_planes(&p) or w.packed or pixels(&p) <= DEPTH or by_band(&p) or reads_windows(&p):
         return False
     if many < DOT_ROWS or few > (SLOTS if packs_x(w) else FEW) or (packs_dy(w) and many > FEW):
         return False

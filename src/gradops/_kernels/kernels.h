@@ -202,8 +202,8 @@ static inline void use_huge_pages(void *memory, size_t size) {
 static void *kept_slab;
 static inline void *swap_kept(void *slab) { return __atomic_exchange_n(&kept_slab, slab, __ATOMIC_ACQ_REL); }
 
-/* sum + a b, of one number a or of as many as b has. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two products are added,
- * subnormal numbers counting as zero; PAIR is how many. A packed block of reals becomes one of pairs in its own memory, row by row; an odd one out gets a zero beside it. */
+/* sum + a b, of one number a or of as many as b has. Where operands are bfloat16, each lane of a and b is a pair of them, neighbours along the sum, whose two
+ * products are added, subnormal numbers counting as zero; PAIR is how many. A packed block of reals becomes one of pairs in its own memory, row by row; an odd one out gets a zero beside it. */
 #ifdef GRADOPS_REAL_bf16
 
 enum { PAIR = 2, PACKED_STORAGE = 1 };                       /* what packed operands are as they lie: BFLOAT16 of _storage.pxd */

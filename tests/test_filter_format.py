@@ -92,13 +92,19 @@ def test_taps_may_lie_innermost(op, problem, layout, level):
                 check(op, replace(problem, layout=layout), dtype, filter_format="KCRS")
 
 
-EMBEDDINGS = [
-    (OPS["conv2d_backprop_filter"], Problem(n=n, h=98, w=140, c=3, k=40, r=14, s=14, strides=(14, 14), layout="NCHW"))
-    for n in (1, 5)
+LARGE = [
+    (OPS["conv2d_backprop_filter"], replace(problem, layout="NCHW"))
+    for problem in (
+        Problem(n=1, h=98, w=140, c=3, k=40, r=14, s=14, strides=(14, 14)),  # patch embeddings
+        Problem(n=5, h=98, w=140, c=3, k=40, r=14, s=14, strides=(14, 14)),
+        Problem(n=2, h=32, w=33, c=70, k=18, r=3, s=3, padding="SAME"),  # dots, of several blocks of slots,
+        Problem(n=2, h=65, w=67, c=66, k=36, r=3, s=3, strides=(2, 2), padding="SAME"),
+        Problem(n=2, h=33, w=32, c=9, k=140, r=2, s=3, padding="SAME"),  # and of one
+    )
 ]
 
 
-@pytest.mark.parametrize(("op", "problem"), DENSE + EMBEDDINGS, ids=str)
+@pytest.mark.parametrize(("op", "problem"), DENSE + LARGE, ids=str)
 def test_taps_of_any_filter_may_lie_innermost(op, problem):
     assert set(planned(op, problem, "KCRS").algorithms) <= {"winograd", "conv"}
     for dtype in DTYPES:

@@ -47,7 +47,7 @@ PROBLEMS = [
     Problem(n=3, h=58, w=93, c=2, k=37, r=17, s=9, strides=(4, 7), dilations=(2, 1), padding=(9, 4, 3, 8)),
     Problem(n=2, h=39, w=36, c=3, k=66, r=12, s=13, strides=(1, 2), padding="SAME"),
     Problem(n=2, h=34, w=36, c=13, k=38, r=1, s=1),  # dots: in place, with what vectors leave,
-    Problem(n=7, h=37, w=35, c=50, k=33, r=1, s=1, strides=(1, 1)),  # of planes that are no pairs,
+    Problem(n=7, h=37, w=35, c=50, k=33, r=1, s=1),  # of planes that are no pairs,
     Problem(n=1, h=65, w=67, c=130, k=66, r=1, s=1, strides=(2, 2)),  # of slots that are copied by several blocks,
     Problem(n=1, h=33, w=32, c=6, k=300, r=2, s=2, padding="SAME"),  # of many channels,
     Problem(n=2, h=67, w=66, c=3, k=2, r=3, s=3, strides=(2, 2), padding=(1, 2, 3, 1)),  # of fewer than a tile has,

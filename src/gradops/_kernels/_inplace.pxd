@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, larger, part, smaller
 from _scratch cimport padded
-from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_now, prefetch_soon, unknown, widen
+from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_soon, unknown, widen
 
 cdef enum:
     TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
@@ -402,21 +402,11 @@ cdef inline int64_t lines_in_order(const Walk *s, bint in_order) noexcept nogil:
     return lines if in_order and lines >= PIXELS else 0
 
 
-cdef inline void fetch_pixels(const Walk *s, const char *first, int64_t step, int64_t v, int count) noexcept nogil:
-    """Fetches vector v of so many pixels, a step apart, which is the first one of a cache line, or its share of all vectors: as many lines, pixel by pixel."""
-    cdef int64_t line, pixel, left, gap
-    cdef const char *at
+cdef inline void fetch_pixels(const char *first, int64_t step, int count) noexcept nogil:
+    """Fetches a vector of so many pixels, a step apart."""
     cdef int q
-    if s.lines == 0:
-        for q in range(count):
-            prefetch_soon(first + q * step)
-        return
-    line = v * s.vector // LINE * count
-    pixel, gap = line // s.lines, step - s.lines * LINE
-    left = (pixel + 1) * s.lines - line                 # lines of that pixel; of 8 or more, 14 lie in three pixels at most
-    at = first - v * s.vector + pixel * gap + line * LINE
     for q in range(count):
-        prefetch_now(at + q * LINE + (0 if q < left else gap if q < left + s.lines else 2 * gap))
+        prefetch_soon(first + q * step)
 
 
 cdef inline const char *fetch_next_lines(const char *at, int count, int64_t row) noexcept nogil:
@@ -427,11 +417,16 @@ cdef inline const char *fetch_next_lines(const char *at, int count, int64_t row)
     return at + row
 
 
-cdef inline void fetch_columns(const Walk *s, const char *src, int64_t y, int64_t v, int count) noexcept nogil:
-    """Fetches vector v, or its share, of so many columns of what the like of a row that reads from row y on will read."""
+cdef inline void fetch_columns(const Walk *s, const char *src, int64_t y, int count) noexcept nogil:
+    """Fetches a vector of so many columns of what the like of a row that reads from row y on will read."""
     cdef int64_t i
     for i in range(s.fresh):
-        fetch_pixels(s, src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead, s.src_x, v, count)
+        fetch_pixels(row_ahead(s, src, y, i), s.src_x, count)
+
+
+cdef inline const char *row_ahead(const Walk *s, const char *src, int64_t y, int64_t i) noexcept nogil:
+    """The last row but i that the like of a row that reads from row y on will read."""
+    return src + (y + (s.taps - 1 - i) * s.unit) * s.src_y + s.src_ahead
 
 
 cdef inline bint is_outside(const Walk *s, int c, int taps, int last) noexcept nogil:

@@ -13,11 +13,11 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, PAGE, SWEEP, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, pages_apart, place_tile, problem_size, registers, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, NOWHERE, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _problem cimport Lane, Problem, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
+from _problem cimport Lane, Problem, col_lanes, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, cache_ways, clear, is_intel, item_size, load, load_wide, store, unknown, widen_block, zero
+from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, cache_ways, clear, is_intel, item_size, load, load_wide, prefetch_now, prefetch_soon, settle, store, unknown, widen_block, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -27,6 +27,7 @@ cdef enum:
     FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
     LEAST_RUN = 512                                     # bytes of a pixel of each, at least
+    MOST_FAR_RUN = 6144                                 # bytes of a pixel whose tiles may fetch the next one into the second cache
     SHORT_ROW = 14                                      # pixels of a row that has large tiles with step 2, too: of longer ones, they read too many lines
 
 
@@ -34,7 +35,8 @@ cdef enum:
 ctypedef void (*walk_t)(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil
 
 
-cdef int64_t WAYS = cache_ways()                        # of the first cache
+cdef int64_t WAYS = cache_ways()                        # of the first cache,
+cdef bint SWEEPS_NEAR = WAYS >= SWEPT_WAYS              # and whether tiles that sweep fetch into it, not into the second one
 cdef bint INTEL = is_intel()
 
 
@@ -93,7 +95,17 @@ cdef int way_of(const Reduce *w) noexcept nogil:
         return TALL
     if along:
         return ALONG
-    return SWEEP if is_swept(g, w.storage, WAYS) else DOWN
+    return SWEEP if is_swept(g, w.storage, WAYS) or is_swept_far(g, w.storage) else DOWN
+
+
+cdef bint is_swept_far(const Problem *g, int storage) noexcept nogil:
+    """Whether tiles sweep (is_swept) that fetch the next one into the second cache, since the first one does not keep it: of images that no cache holds, read with
+    strides. Other tiles take 0.95 to 1.9 times as long, AVX2 1.0 to 1.8, of shorter pixels 0.8 to 1.1, of 5x5 taps 0.9 to 1.25; with dilations 0.7 to 1.7, without strides
+    along rows 1.0 to 1.1. Fetched two or three tiles ahead, 1.0 to 1.4 times as long (Zen 4)."""
+    cdef int64_t size = item_size(storage)
+    if SWEEPS_NEAR or storage != REAL_STORAGE or g.col_lanes != 1 or comes_first(g) or g.images * image_size(g, size) <= NOWHERE:
+        return False
+    return col_lanes(g).z_step > 1 and g.filter_rows * g.filter_cols <= FEW_TAPS and MOST_RUN <= g.groups * size <= MOST_FAR_RUN
 
 
 cdef bint is_foreseen(const Reduce *w) noexcept nogil:
@@ -116,7 +128,7 @@ cdef bint fills_tiles(const Problem *g, int storage) noexcept nogil:
     return 8 * (covered - count) <= count or (count >= 8 and col_lanes(g).src_unit * g.src_x * item_size(storage) % CROWDED_TILES == 0)
 
 
-cdef inline void add_columns(int held, int first, int end, int taps, int pixels, int step, const Walk *tile, const char *const *x, const vec *d, vec *acc) noexcept nogil:
+cdef inline void add_columns(int held, int first, int end, int taps, int pixels, int step, const Walk *tile, const char **x, const vec *d, vec *acc) noexcept nogil:
     """acc[i, j] += sum_q x[i][q step + j] d[q] for rows first <= i < end. Column by column of two rows, more additions can begin at once: 5x5 and 7x7 taps take 0.9
     to 1.0 of the time, with 16 registers 0.95 to 1.04 (Granite Rapids).
 
@@ -126,12 +138,40 @@ cdef inline void add_columns(int held, int first, int end, int taps, int pixels,
     cdef int c, h, i, j, k, q, n = registers(held)
     for c in range((pixels - 1) * step + taps):
         for i in range(first, end):
-            load_wide(held, column_at(tile, x[i], c, taps, (pixels - 1) * step), v)
+            load_wide(held, tile.zeros if is_outside(tile, c, taps, (pixels - 1) * step) else x[i], v)
+            x[i] = next_column(x[i], tile.src_x)
             for k in range((taps + step - 1) // step):  # the pixels whose tap j it is
                 j, q = c % step + k * step, c // step - k
                 if j < taps and 0 <= q < pixels:
                     for h in range(n):
                         acc[(i * taps + j) * n + h] += v[h] * d[q * n + h]
+
+
+cdef void fetch_in_order(const Walk *s, const char *src, const char *dy, int64_t v, int64_t pixels, int64_t columns) noexcept nogil:
+    """Fetches the share that vector v, at src and dy, has of what the like of a row will need, if the vector is the first one of a cache line. Called, so that tiles do not
+    each have the code, before their sums are in registers."""
+    cdef int64_t i
+    if not begins_line(s, dy):
+        return
+    fetch_share(s, dy + s.dst_ahead, s.dst_x, v, pixels)
+    for i in range(s.fresh):
+        fetch_share(s, row_ahead(s, src, s.y, i), s.src_x, v, columns)
+    settle()                                            # compilers leave out calls of what does nothing but fetch
+
+
+cdef inline void fetch_share(const Walk *s, const char *first, int64_t step, int64_t v, int64_t count) noexcept nogil:
+    """Of all vectors of so many pixels, a step apart, vector v of the first one lying there: as many lines as there are pixels, pixel by pixel."""
+    cdef int64_t line = v * s.vector // LINE * count, pixel = line // s.lines, left = (pixel + 1) * s.lines - line, gap = step - s.lines * LINE, _i
+    cdef const char *at = first - v * s.vector + pixel * gap + line * LINE
+    for _i in range(count):
+        if SWEEPS_NEAR:
+            prefetch_now(at)
+        else:
+            prefetch_soon(at)
+        at += LINE
+        left -= 1
+        if left == 0:
+            at, left = at + gap, s.lines
 
 
 cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
@@ -152,7 +192,9 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
     cdef const char *next_dst = NULL
     cdef Walk tile = s[0]
     for _v in range(s.vectors):
-        fetch = held != REAL_PAIR and s.fetch and first == 0 and begins_line(s, dy)
+        fetch = held != REAL_PAIR and s.fetch and first == 0 and s.lines == 0 and begins_line(s, dy)
+        if held == REAL_STORAGE and first == 0 and s.lines:
+            fetch_in_order(s, src, dy, _v, pixels, pixels * step)
         for i in range(rows):
             for j in range(taps):
                 for h in range(n):
@@ -167,8 +209,8 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
                     next_dst = fetch_next_lines(next_dst, pixels, s.next_dst_row)
                     next_src = fetch_next_lines(next_src, pixels, s.next_src_row)
                 elif fetch:
-                    fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
-                    fetch_columns(s, columns, y, _v, pixels * step)
+                    fetch_pixels(at + s.dst_ahead, s.dst_x, pixels)
+                    fetch_columns(s, columns, y, pixels * step)
                 taps_inside(s, y, &begin, &end)
                 for q in range(pixels):
                     load_wide(held, s.zeros if q < pixels - 1 and q < tile.skip else at + q * s.dst_x, d + q * n)
@@ -215,8 +257,8 @@ cdef inline void tall_ukr(int rows, int taps, int pixels, int step, const Walk *
                 d[q] = d[q - pixels]
             if r < s.rows:
                 if fetch:
-                    fetch_pixels(s, at + s.dst_ahead, s.dst_x, _v, pixels)
-                    fetch_columns(s, src, y, _v, pixels * step)
+                    fetch_pixels(at + s.dst_ahead, s.dst_x, pixels)
+                    fetch_columns(s, src, y, pixels * step)
                 for q in range(pixels):
                     d[q] = load(<const real *> (s.zeros if q < pixels - 1 and q < s.skip else at + q * s.dst_x))
             else:

@@ -97,6 +97,10 @@ static inline void prefetch_now(const void *p) { __builtin_prefetch(p, 0, 3); }
 static inline void prefetch_soon(const void *p) { __builtin_prefetch(p, 0, 2); }
 static inline void prefetch_to_write(const void *p) { __builtin_prefetch(p, 1, 3); }
 
+/* What is written is in memory then: before a tile is loaded from it, and after one is stored, which the intrinsics do not tell. A function that does nothing else than
+ * fetch has to say so, too, or compilers leave out its calls. */
+static inline void settle(void) { __asm__ volatile("" ::: "memory"); }
+
 /* v, in a register, where the compiler would rather read memory for each use. */
 static inline vec in_register(vec v) {
 #if defined(__x86_64__)
@@ -365,9 +369,6 @@ static inline void pair_rows(real *block, int64_t rows, int64_t cols, int64_t ld
 typedef struct { real at[MR * NR] __attribute__((aligned(64))); } Sums;
 
 #if defined(GRADOPS_REAL_bf16) && defined(__AMX_BF16__)
-
-/* What is written has to be in memory before a tile is loaded from it, and after one is stored, which the intrinsics do not tell. */
-static inline void settle(void) { __asm__ volatile("" ::: "memory"); }
 
 /* Of sums and a so many rows, of which those of a have so many steps. */
 static inline void begin_tiles(int rows, int steps) {

@@ -50,6 +50,13 @@ def narrow(int storage, src, int64_t n, dst):
     _storage.narrow(storage, reals_of(src), n, bytes_of(dst))
 
 
+def store_past(src, int64_t vectors, dst):
+    cdef int64_t i
+    for i in range(vectors):
+        _storage.store_past(reals_of(dst) + i * _storage.VL, load(reals_of(src) + i * _storage.VL))
+    _storage.settle_past()
+
+
 def widen_in_registers(int storage, src, int64_t n, dst):
     """`load_wide` and what brings its numbers back into order; the last vector overlaps the one before, so there has to be one."""
     cdef int64_t lanes = _storage.WIDE * _storage.VL, i, k

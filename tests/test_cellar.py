@@ -18,7 +18,7 @@ from Cython.Build import cythonize
 from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 
-from gradops._arrays import STORAGE
+from gradops._arrays import STORAGE, empty
 from gradops._dispatch import PARTIAL
 from gradops._geometry import attributes, plan
 from gradops._problem import Lane
@@ -314,6 +314,17 @@ def test_two_lanes_of_columns_are_narrowed_in_turns(probe, storage):
         even, odd = integers((2, 4 * lanes + 4), real, n)
         with only(np.arange(2 * n), np.stack([even, odd], 1)[:n].ravel(), dtype, n) as dst:
             probe.narrow_in_turns(STORAGE[storage], even, odd, n, dst)
+
+
+@every_real
+def test_vectors_are_written_past_caches_and_nothing_beside_them(probe, storage):
+    """Into whole cache lines, after something that caches still hold."""
+    size = probe.SIZES["VL"]
+    memory = empty((5, size), np.dtype(storage))
+    memory[...], src = GUARD, integers((3, size), storage)
+    probe.store_past(src, 3, memory[1:])
+    assert np.array_equal(memory[1:4], src)
+    assert (memory[[0, 4]] == GUARD).all()
 
 
 @every_real

@@ -73,6 +73,7 @@ cdef struct Walk:                                       # down some rows of a la
     const char *next_src                                # and where the lines begin that they fetch,
     const char *next_dst
     int64_t next_tile, next_src_row, next_dst_row       # and how far on they do for the next tile, and for the next row of one
+    bint past                                           # whether results are written past all caches
     bint staged
     int storage                                         # of what is read, before it is staged
     int64_t lanes                                       # numbers of a vector
@@ -326,7 +327,7 @@ cdef inline Walk walk_down(const Problem *g, int storage, int held, bint fetch, 
     s.storage, s.lanes, s.strips = storage, registers(held) * VL, strips
     s.filter_row = row.filter_step * g.filter_cols * s.lanes
     s.fetch, s.staged, s.zeros = fetch, is_staged(storage, held), zeros
-    s.lines = 0
+    s.lines, s.past = 0, False
     s.vectors, s.vector, s.panel = 1, s.lanes * size, g.filter_rows * g.filter_cols * s.lanes
     return s
 

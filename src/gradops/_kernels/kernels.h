@@ -57,6 +57,15 @@ typedef lane_index lane_indices_u __attribute__((vector_size(VECTOR_BYTES), alig
 
 static inline vec load(const real *p) { return *(const vecu *)p; }
 static inline void store(real *p, vec v) { *(vecu *)p = v; }
+
+/* A vector that is an aligned cache line, past all caches: memory is not read for the rest of the line then. Other threads see it after `settle_past`. */
+#if defined(__AVX512F__)
+static inline void store_past(real *p, vec v) { _mm512_stream_si512((void *)p, (__m512i)v); }
+static inline void settle_past(void) { _mm_sfence(); }
+#else
+static inline void store_past(real *p, vec v) { store(p, v); }
+static inline void settle_past(void) { }
+#endif
 static inline vec zero(void) { return (vec){0}; }
 
 /* How many lines of one set the first data cache holds; the 8 that most have, where the system does not say. */

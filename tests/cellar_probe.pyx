@@ -50,10 +50,13 @@ def narrow(int storage, src, int64_t n, dst):
     _storage.narrow(storage, reals_of(src), n, bytes_of(dst))
 
 
-def store_past(src, int64_t vectors, dst):
+def store_wide_past(int storage, src, int64_t vectors, int64_t size, dst):
+    """Of vectors of so many bytes that `load_wide` reads."""
     cdef int64_t i
+    cdef vec[2] v
     for i in range(vectors):
-        _storage.store_past(reals_of(dst) + i * _storage.VL, load(reals_of(src) + i * _storage.VL))
+        load_wide(storage, bytes_of(src) + i * size, v)
+        _storage.store_wide_past(storage, bytes_of(dst) + i * size, v)
     _storage.settle_past()
 
 

@@ -316,13 +316,16 @@ def test_two_lanes_of_columns_are_narrowed_in_turns(probe, storage):
             probe.narrow_in_turns(STORAGE[storage], even, odd, n, dst)
 
 
-@every_real
+@every_storage
 def test_vectors_are_written_past_caches_and_nothing_beside_them(probe, storage):
     """Into whole cache lines, after something that caches still hold."""
-    size = probe.SIZES["VL"]
-    memory = empty((5, size), np.dtype(storage))
-    memory[...], src = GUARD, integers((3, size), storage)
-    probe.store_past(src, 3, memory[1:])
+    dtype, wide = dtype_named(storage), probe.SIZES["WIDE"]
+    if dtype.itemsize == 2 and wide == 1:
+        pytest.skip("it has no vectors of 16 bits")
+    size = probe.SIZES["VL"] * (wide if dtype.itemsize == 2 else 1)
+    memory, src = empty((5, size), dtype), integers((3, size), storage)
+    memory[...] = GUARD
+    probe.store_wide_past(STORAGE[storage], src, 3, src[0].nbytes, memory[1:])
     assert np.array_equal(memory[1:4], src)
     assert (memory[[0, 4]] == GUARD).all()
 

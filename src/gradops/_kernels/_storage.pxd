@@ -58,6 +58,7 @@ cdef extern from "kernels.h" nogil:
     void settle()
     void settle_past()
     void store_past(real *p, vec v)
+    void store_wide_past(int held, char *p, const vec *v)
     void transpose(const real *src, int64_t src_ld, real *dst, int64_t dst_ld)
     void transpose_some(const real *src, int64_t src_ld, int64_t rows, int64_t cols, real *dst, int64_t dst_ld)
     void pick(const real *channels, const lane_index *first, const lane_index *offset, int64_t vectors, real *dst, int64_t plane)

@@ -16,7 +16,7 @@ from _entry cimport exported, outcome
 from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, NOWHERE, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, widen_block, zero
+from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -77,11 +77,13 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
 
 cdef bint writes_past(const Gather *w) noexcept nogil:
     """Whether results are written past all caches, since none would hold them until they are read: whole cache lines. Through caches, each is read from memory before: images of
-    more than 30 MiB take 1.0 to 1.45 times as long, with one thread 1.0 to 1.7, of 26 MiB 0.85 to 1.05 (Zen 4; not measured on Intel's)."""
+    more than 30 MiB take 1.0 to 1.9 times as long, with strides 0.85 to 1.4, with one thread 1.0 to 1.7; in 16 bits 1.0 to 1.15; of 26 MiB 0.85 to 1.05 (Zen 4; not
+    measured on Intel's)."""
     cdef const Problem *g = w.g
-    if INTEL or w.storage != REAL_STORAGE or w.held != REAL_STORAGE or VL * sizeof(real) != LINE or comes_first(g) or g.images * image_size(g, sizeof(real)) <= NOWHERE:
+    cdef int64_t size = item_size(w.storage)
+    if INTEL or w.held != w.storage or VL * sizeof(real) != LINE or comes_first(g) or g.images * image_size(g, size) <= NOWHERE:
         return False
-    return g.groups * sizeof(real) % LINE == 0 and <int64_t> w.dst % LINE == 0
+    return g.groups * size % LINE == 0 and <int64_t> w.dst % LINE == 0
 
 
 cdef bint leaves_cache(const Problem *g, int64_t size) noexcept nogil:
@@ -243,9 +245,9 @@ cdef inline void walk_ukr(int held, bint along, int pixels, int taps, int step, 
                         add_row(held, pixels, taps, step, 1, 2, &tile, x, weights, acc)
                     else:
                         add_row(held, pixels, taps, step, 0, n, &tile, x, weights, acc)
-                if held == REAL_STORAGE and VL * sizeof(real) == LINE and s.past:
+                if held != REAL_PAIR and VL * sizeof(real) == LINE and s.past:
                     for q in range(pixels):
-                        store_past(<real *> (at + q * s.dst_x), acc[q])
+                        store_wide_past(held, at + q * s.dst_x, acc + q * n)
                 else:
                     for q in range(pixels):
                         store_wide(held, at + q * s.dst_x, acc + q * n)

@@ -954,8 +954,21 @@ static inline __attribute__((always_inline)) void store_wide(int held, char *p, 
         store_reals(held, (real *)p, v);
     }
 }
+
+/* The same past all caches (store_past), of what fills a cache line. */
+static inline __attribute__((always_inline)) void store_wide_past(int held, char *p, const vec *v) {
+    if (held == 0) {
+        __m512i low = _mm512_castsi256_si512(_mm512_cvtps_ph((__m512)v[0], 0));
+        store_past((real *)p, (vec)_mm512_inserti64x4(low, _mm512_cvtps_ph((__m512)v[1], 0), 1));
+    } else if (held == 1) {
+        store_past((real *)p, pair_narrowed(1, v[0], v[1]));
+    } else {
+        store_past((real *)p, v[0]);
+    }
+}
 #else
 enum { WIDE = 1 };
+static inline __attribute__((always_inline)) void store_wide_past(int held, char *p, const vec *v) { (void)held; store_past((real *)p, v[0]); }
 static inline __attribute__((always_inline)) void load_wide(int held, const char *p, vec *v) { load_reals(held, (const real *)p, v); }
 static inline __attribute__((always_inline)) void store_wide(int held, char *p, const vec *v) { store_reals(held, (real *)p, v); }
 #endif

@@ -155,8 +155,8 @@ LARGE = {
             n=2, h=49, w=50, c=560, m=1, r=3, s=3, dilations=(8, 9), padding="SAME"
         ),  # lanes of five and six pixels
         Problem(n=1, h=233, w=224, c=136, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # in the order of memory
-        Problem(n=1, h=171, w=162, c=268, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # into the second cache
         Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
+        Problem(n=1, h=171, w=162, c=268, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # into the second cache
         Problem(n=3, h=93, w=121, c=84, m=1, r=3, s=3, padding="SAME"),  # along rows
         Problem(n=2, h=45, w=61, c=512, m=1, r=3, s=3, padding="SAME"),  # in tall tiles' place, but for 64 bits
         Problem(n=2, h=31, w=50, c=1000, m=1, r=3, s=3, padding="SAME"),  # and along segments of them

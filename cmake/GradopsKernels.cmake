@@ -44,7 +44,7 @@ endforeach()
 foreach(stem inplace_gather inplace_reduce planes_gather planes_reduce)
   set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED};${GRADOPS_UNSEARCHED};-fno-version-loops-for-strides>)
 endforeach()
-# Addresses of all columns of a tile, computed before its loop, would take registers that its sums need: 10 % of the code and 35 % of the time to compile.
+# What is computed before a tile's loop takes registers that its sums need: without, 3 to 6 % less code, tiles of 16 bits 1.0 to 1.06 times as fast.
 list(APPEND GRADOPS_FLAGS_OF_inplace_reduce $<$<C_COMPILER_ID:GNU>:-fno-tree-loop-im>)
 
 macro(gradops_level name)

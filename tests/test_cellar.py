@@ -319,10 +319,11 @@ def test_two_lanes_of_columns_are_narrowed_in_turns(probe, storage):
 @every_storage
 def test_vectors_are_written_past_caches_and_nothing_beside_them(probe, storage):
     """Into whole cache lines, after something that caches still hold."""
-    dtype, wide = dtype_named(storage), probe.SIZES["WIDE"]
-    if dtype.itemsize == 2 and wide == 1:
-        pytest.skip("it has no vectors of 16 bits")
-    size = probe.SIZES["VL"] * (wide if dtype.itemsize == 2 else 1)
+    dtype, size = dtype_named(storage), probe.SIZES["VL"]
+    if dtype.itemsize == 2:
+        if probe.SIZES["WIDE"] == 1:
+            pytest.skip("this level has no vectors of 16 bits")
+        size *= probe.SIZES["WIDE"]
     memory, src = empty((5, size), dtype), integers((3, size), storage)
     memory[...] = GUARD
     probe.store_wide_past(STORAGE[storage], src, 3, src[0].nbytes, memory[1:])

@@ -13,9 +13,9 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, NOWHERE, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, may_sweep, next_column, pages_apart, place_tile, problem_size, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _problem cimport Lane, Problem, col_lanes, divide_up, image_size, is_far, larger, smaller, part, useful_threads
+from _problem cimport Lane, Problem, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, cache_ways, clear, is_intel, item_size, load, load_wide, prefetch_now, prefetch_soon, settle, store, unknown, widen_block, zero
 
@@ -102,10 +102,9 @@ cdef bint is_swept_far(const Problem *g, int storage) noexcept nogil:
     """Whether tiles sweep (is_swept) that fetch the next one into the second cache, since the first one does not keep it: of images that no cache holds, read with
     strides. Other tiles take 0.95 to 1.9 times as long, AVX2 1.0 to 1.8, of shorter pixels 0.8 to 1.1, of 5x5 taps 0.9 to 1.25; with dilations 0.7 to 1.7, without strides
     along rows 1.0 to 1.1. Fetched two or three tiles ahead, 1.0 to 1.4 times as long (Zen 4)."""
-    cdef int64_t size = item_size(storage)
-    if SWEEPS_NEAR or storage != REAL_STORAGE or g.col_lanes != 1 or comes_first(g) or g.images * image_size(g, size) <= NOWHERE:
+    if SWEEPS_NEAR or not may_sweep(g, storage) or col_lanes(g).z_step == 1 or g.filter_rows * g.filter_cols > FEW_TAPS:
         return False
-    return col_lanes(g).z_step > 1 and g.filter_rows * g.filter_cols <= FEW_TAPS and MOST_RUN <= g.groups * size <= MOST_FAR_RUN
+    return MOST_RUN <= g.groups * item_size(storage) <= MOST_FAR_RUN
 
 
 cdef bint is_foreseen(const Reduce *w) noexcept nogil:

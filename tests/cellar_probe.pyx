@@ -22,8 +22,16 @@ cimport _window
 cimport _winograd
 from _storage cimport load, load_wide, real, store, store_wide, vec
 
-SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "WIDE": _storage.WIDE, "TILE": _storage.TILE,
+SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "WIDE": _storage.WIDE, "TILE": _storage.TILE, "DOUBLES": _cells.DOUBLES,
          "DOT_ROWS": _dots.DOT_ROWS, "DOT_COLUMNS": _dots.DOT_COLUMNS}
+
+
+cdef extern from *:
+    """
+    typedef struct { _Alignas(64) char bytes[64]; } Line;
+    """
+    ctypedef struct Line:
+        char[64] bytes
 
 
 cdef char *bytes_of(array) except NULL:
@@ -359,6 +367,25 @@ def pool_strips(int64_t planes, int64_t depth, int64_t most_channels, int64_t va
         t = _cells.strip(&s, index)
         found.append((t.plane, t.top, t.bottom, t.x, t.width, t.channel, t.channels))
     return found
+
+
+def picked(a, b, numbers, seconds, dst):
+    """dst[i] = a[numbers[i]] or, where seconds[i], b[numbers[i]]: a vector of reals or of doubles."""
+    cdef Line words
+    cdef int64_t size = a.dtype.itemsize, i
+    for i in range(len(numbers)):
+        _cells.set_pick(words.bytes, size, i, numbers[i], seconds[i])
+    if size == sizeof(real):
+        store(reals_of(dst), _cells.pick_reals(reals_of(a), reals_of(b), words.bytes))
+    else:
+        _cells.store_doubles(<double *> bytes_of(dst), _cells.pick_doubles(<double *> bytes_of(a), <double *> bytes_of(b), words.bytes))
+
+
+def quotients(a, divisors, int64_t n, dst):
+    """A vector of doubles, of which n are a / divisors."""
+    cdef double *b = <double *> bytes_of(divisors)
+    cdef double *inverses = b + _cells.DOUBLES
+    _cells.store_doubles(<double *> bytes_of(dst), _cells.quotients(_cells.load_floats(<float *> bytes_of(a), n), _cells.load_doubles(b), _cells.load_doubles(inverses)))
 
 
 def hull(bytes lanes):

@@ -1065,6 +1065,32 @@ def test_strips_of_a_pool_cover_every_value_once(probe, storage):
         assert (covered == 1).all()
 
 
+@every_real
+def test_lanes_pick_from_either_vector(probe, storage):
+    for dtype in {np.dtype(real_of(storage)), np.dtype(np.float64)}:
+        lanes = probe.SIZES["DOUBLES"] * 8 // dtype.itemsize
+        a, b = (integers(lanes, dtype, seed) for seed in (1, 2))
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            numbers, seconds = rng.integers(0, lanes, lanes), rng.integers(0, 2, lanes)
+            dst = np.zeros(lanes, dtype)
+            probe.picked(a, b, numbers.tolist(), seconds.tolist(), dst)
+            np.testing.assert_array_equal(dst, np.where(seconds, b[numbers], a[numbers]))
+
+
+@every_real
+def test_quotients_are_those_of_float64(probe, storage):
+    lanes = probe.SIZES["DOUBLES"]
+    values = np.float32([1, -3.4e38, np.inf, -np.inf, np.nan, 0, 1e-45, 0.1])
+    for divisor in (1, 3, 7, 49, 2**24 + 1, 987654321):
+        for first in range(len(values)):
+            for n in range(1, lanes + 1):
+                a, b = np.roll(values, first)[:n].copy(), np.full(lanes, divisor, np.float64)
+                dst = np.zeros(lanes)
+                probe.quotients(a, np.concatenate([b, 1 / b]), n, dst)
+                np.testing.assert_array_equal(dst[:n], a.astype(np.float64) / divisor)
+
+
 A = np.array([[1, 0], [1, 1], [1, -1], [0, -1]])
 B = np.array([[1, 0, 0, 0], [0, 1, -1, 1], [-1, 1, 1, 0], [0, 0, 0, -1]])
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])

@@ -127,6 +127,14 @@ def test_shares_are_quotients_rounded_once(dtype, channels, whole_level):
     np.testing.assert_array_equal(dx[0, 0, ends[:-1]], expected[0, 0])
 
 
+def test_shares_of_more_pixels_than_a_float_counts(whole_level):
+    pixels = 2**24 + 1
+    value = next(
+        v for v in np.float32(np.arange(1, 99)) if np.float32(np.float64(v) / pixels) != v / np.float32(pixels)
+    )
+    assert set(grad_of_line(pixels, [value], [0, pixels], dtype=np.float32)) == {np.float32(np.float64(value) / pixels)}
+
+
 def test_special_values_stay_in_their_cells(whole_level):
     dx = grad_of_line(6, [np.nan, 1, np.inf], [0, 2, 4, 6])
     np.testing.assert_array_equal(dx, [np.nan, np.nan, 0.5, 0.5, np.inf, np.inf])
@@ -147,6 +155,10 @@ SHAPES = [
     PoolProblem(n=1, h=3, w=4, c=1300, ratio=(1.0, 1.4)),
     PoolProblem(n=2, h=50, w=1200, c=2, ratio=(50.0, 1200.0)),
     PoolProblem(n=2, h=33, w=29, c=5, ratio=(1.1, 6.5), pseudo_random=True),
+    PoolProblem(n=3, h=6, w=5, c=90, ratio=(1.4, 1.3)),
+    PoolProblem(n=1, h=3, w=4100, c=2, ratio=(1.4, 1.9)),
+    PoolProblem(n=1, h=70, w=90, c=3, ratio=(1.3, 2.2), pseudo_random=True),
+    PoolProblem(n=1, h=30, w=70, c=2, ratio=(1.2, 3.6)),
 ]
 VARIANTS = [
     pytest.param(problem, layout, overlapping, id=f"{problem}-{layout}-{overlapping}")

@@ -6,7 +6,23 @@ round: then planes are channels of one image, a plane apart, and vectors are ful
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport FLOAT32, fetch_lines
+from _storage cimport FLOAT32, real, vec
+
+
+cdef extern from "kernels.h" nogil:
+    const int DOUBLES
+    ctypedef double doubles
+    doubles load_doubles(const double *p)
+    doubles load_floats(const float *p, int64_t n)
+    void store_doubles(double *p, doubles v)
+    void store_some_doubles(double *p, int64_t n, doubles v)
+    void store_floats(float *p, doubles v)
+    doubles keep_doubles(doubles v, const void *mask)
+    doubles odd_doubles(doubles v)
+    doubles quotients(doubles a, doubles b, doubles inverse)
+    vec pick_reals(const real *a, const real *b, const void *words)
+    doubles pick_doubles(const double *a, const double *b, const void *words)
+    void set_pick(void *words, int64_t size, int64_t lane, int64_t number, bint second)
 
 
 cdef enum:
@@ -44,6 +60,14 @@ cdef inline const Cell *row_cells(const Pool *g) noexcept nogil:
 
 cdef inline const Cell *col_cells(const Pool *g) noexcept nogil:
     return row_cells(g) + g.cell_rows
+
+
+cdef inline int64_t largest(const Cell *cells, int64_t count) noexcept nogil:
+    """Pixels of the largest cell."""
+    cdef int64_t most = 0, i
+    for i in range(count):
+        most = larger(most, cells[i].size)
+    return most
 
 
 cdef struct Cut:                                        # how strips are cut

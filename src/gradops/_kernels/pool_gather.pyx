@@ -1,20 +1,23 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """y[r, k] = sum over the pixels (h, w) of the cell (r, k) of x[h, w] / pixels(r, k): fractional_avg_pool.
 
-In parallel: strips of y; each is written once, by one thread. A row of a strip sums its input rows first, its columns second.
-Packed: float16 and bfloat16 are widened to float32, a piece of a row at a time; other types are read where they lie. Where channels come
-first, the sums of VL planes are turned to [column][plane], so that columns are added vector by vector, too.
+In parallel: strips of y; each is written once, by one thread. A row of a strip sums its input rows first, its columns second, as many cells
+at a time as a first cache holds the sums of. Packed: float16 and bfloat16 are widened to float32, a piece of a row at a time; other types are read
+where they lie. Vectors are channels; of planes of a single one, columns, and cells pick theirs from a vector of sums (`pool_gather_planes.pxi`).
 
 *Assumes:* x and y are contiguous and aligned; no dimension is zero; cells are as `gradops._pooling` checks them.
 """
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
-from _cells cimport Cell, Cut, Pool, Runs, Strip, INT32, TILE, col_cells, cut, is_far, item_size, row_cells, runs, strip, strips
+from _cells cimport (
+    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, item_size, keep_doubles, largest, load_doubles, pick_doubles,
+    pick_reals, row_cells, runs, set_pick, store_doubles, store_some_doubles, strip, strips,
+)
 from _entry cimport DONE, NO_MEMORY, exported
-from _problem cimport smaller, larger
+from _problem cimport divide_up, larger, smaller
 from _scratch cimport allocate_bytes, release
-from _storage cimport FLOAT32, FLOAT64, VL, real, fetch_lines, narrow, narrow_block, widen, widen_block
+from _storage cimport FLOAT32, FLOAT64, VL, fetch_lines, keep, load, narrow, real, store, store_some, vec, widen
 
 ctypedef fused total:                                   # what a storage type is summed in; unsigned, so that integers wrap
     float
@@ -25,6 +28,10 @@ ctypedef fused total:                                   # what a storage type is
 cdef enum:
     CHUNK = 256                                         # values that are added at a time
     PARALLEL = 32768                                    # values of x and y from which on 2 threads gain, on a Zen 4
+    PAD = 64                                            # values that are read beyond sums
+
+
+cdef struct Picks
 
 
 cdef struct Gather:
@@ -32,10 +39,11 @@ cdef struct Gather:
     int storage
     const char *x
     char *y
-    Cut cut                                             # of y
-    int64_t pixel                                       # from pixel to pixel, in elements
-    int64_t x_channel, y_channel                        # from channel to channel
+    Cut cut                                             # of y; planes of a single channel count as channels
     bint ahead                                          # whether rows are fetched ahead
+    Picks *picks                                        # of all cells of a row of planes, where these pick their columns
+    int64_t count                                       # how many picks of a vector there are; 0: these would be too many
+    bint together                                       # whether all of a vector's are from one window
 
 
 cdef inline total mean(total sum, double pixels) noexcept nogil:
@@ -48,158 +56,207 @@ cdef inline total mean(total sum, double pixels) noexcept nogil:
         return sum / <total> pixels
 
 
-cdef inline void add(int storage, const char *src, int64_t n, bint first, int64_t ahead, total *wide, total *sums) noexcept nogil:
-    """sums[0:n] += src[0:n], or = where nothing has been summed yet. Fetches what lies `ahead` (bytes), unless that is 0, while it adds."""
-    cdef const total *values
-    cdef int64_t size = item_size(storage), done = 0, count, i
+cdef inline void add_chunk(const total *src, int64_t row, int64_t rows, int64_t n, total *sums) noexcept nogil:
+    """sums[0:n] = the sum of as many of each row, `row` bytes apart."""
+    cdef const total *second = <const total *> (<const char *> src + row)
+    cdef const total *third = <const total *> (<const char *> second + row)
+    cdef int64_t h, i
+    if rows == 1:
+        memcpy(sums, src, n * sizeof(total))
+    elif rows == 2:
+        for i in range(n):
+            sums[i] = src[i] + second[i]
+    else:
+        for i in range(n):
+            sums[i] = src[i] + second[i] + third[i]
+    for h in range(3, rows):
+        third = <const total *> (<const char *> src + h * row)
+        for i in range(n):
+            sums[i] += third[i]
+
+
+cdef inline void add_halves(int storage, const char *src, int64_t row, int64_t rows, int64_t n, real *wide, real *sums) noexcept nogil:
+    """The same of 16 bits, widened to `wide`."""
+    cdef int64_t h, i
+    widen(storage, src, n, sums)
+    for h in range(1, rows):
+        widen(storage, src + h * row, n, wide)
+        for i in range(n):
+            sums[i] += wide[i]
+
+
+cdef inline void add_rows(const Gather *w, const char *src, int64_t row, int64_t rows, int64_t n, int64_t next, int64_t ahead, total *wide, total *sums) noexcept nogil:
+    """sums[0:n] = the sum of as many of each row, whatever the type. Fetches so many of the rows that follow, `ahead` bytes farther."""
+    cdef int64_t size = item_size(w.storage), done = 0, count, h
     while done < n:
         count = smaller(CHUNK, n - done)
-        if ahead:
-            fetch_lines(src + ahead + done * size, count * size, False)
-        values = <const total *> (src + done * size)
+        for h in range(rows, rows + next):
+            fetch_lines(src + ahead + h * row + done * size, count * size, False)
         if total is float:
-            if storage < FLOAT32:
-                widen(storage, src + done * size, count, <real *> wide)
-                values = wide
-        if first:
-            for i in range(count):
-                sums[done + i] = values[i]
+            if w.storage < FLOAT32:
+                add_halves(w.storage, src + done * size, row, rows, count, <real *> wide, <real *> sums + done)
+            else:
+                add_chunk(<const total *> (src + done * size), row, rows, count, sums + done)
         else:
-            for i in range(count):
-                sums[done + i] += values[i]
+            add_chunk(<const total *> (src + done * size), row, rows, count, sums + done)
         done += count
 
 
-cdef inline void add_rows(
-    const Gather *w, const Strip *t, int64_t r, int64_t x, int64_t width, total *wide, total *rows, total *sums
-) noexcept nogil:
-    """sums[x', c] = the sum of input pixels (h, x + x', c) over the rows h of row cell r. Fetches as many rows that follow."""
+cdef inline int64_t rows_ahead(const Gather *w, int64_t r) noexcept nogil:
+    """How many more rows row cell r + 1 has than r, where they are fetched ahead."""
+    cdef const Cell *cells = row_cells(w.g) + r
+    if not w.ahead or r + 1 == w.g.cell_rows:
+        return 0
+    return cells[1].start + cells[1].size - cells[0].start - cells[0].size
+
+
+cdef inline void add_pixels(const Gather *w, const Strip *t, int64_t r, int64_t x, int64_t width, total *wide, total *sums) noexcept nogil:
+    """sums[x', c] = the sum of input pixels (h, x + x', c) over the rows h of row cell r. Fetches the rows that follow."""
     cdef const Pool *g = w.g
     cdef Cell cell = row_cells(g)[r]
-    cdef int64_t size = item_size(w.storage), row = g.cols * w.pixel * size, h, i
-    cdef const char *src = w.x + (t.plane * g.rows * g.cols * w.cut.depth + (cell.start * g.cols + x) * w.pixel + t.channel * w.x_channel) * size
-    cdef int64_t ahead = cell.size * row if w.ahead else 0
-    if w.x_channel != 1:
-        for i in range(t.channels):
-            for h in range(cell.size):
-                add(w.storage, src + h * row + i * w.x_channel * size, width, h == 0, ahead, wide, rows + i * width)
-        turn(rows, width, t.channels, sums)
+    cdef int64_t pixel = g.depth * item_size(w.storage), row = g.cols * pixel, next = rows_ahead(w, r), i
+    cdef const char *src = w.x + ((t.plane * g.rows + cell.start) * g.cols + x) * pixel + t.channel * item_size(w.storage)
+    if t.channels == g.depth:
+        add_rows(w, src, row, cell.size, width * t.channels, next, 0, wide, sums)
         return
-    for h in range(cell.size):
-        if t.channels == w.cut.depth:
-            add(w.storage, src + h * row, width * t.channels, h == 0, ahead, wide, sums)
-        else:
-            for i in range(width):
-                add(w.storage, src + h * row + i * w.pixel * size, t.channels, h == 0, ahead, wide, sums + i * t.channels)
+    for i in range(width):
+        add_rows(w, src + i * pixel, row, cell.size, t.channels, next, 0, wide, sums + i * t.channels)
 
 
-cdef inline void turn(const total *rows, int64_t width, int64_t channels, total *sums) noexcept nogil:
-    """sums[x channels + c] = rows[c width + x]"""
-    cdef int64_t x, c
-    if total is float:
-        widen_block(FLOAT32, <const char *> rows, 1, width, width, channels, <real *> sums, channels)
-        return
-    for x in range(width):
+cdef inline void add_cols(const total *sums, int64_t cols, int64_t channels, double pixels, total *dst) noexcept nogil:
+    """dst[c] = the sum of sums[x, c] over the columns, divided."""
+    cdef const total *second = sums + channels
+    cdef const total *third = second + channels
+    cdef int64_t i, c
+    if cols == 1:
         for c in range(channels):
-            sums[x * channels + c] = rows[c * width + x]
-
-
-cdef inline void add_cols(
-    const Cell *cells, int64_t count, int64_t x, int64_t width, int64_t channels, const total *sums, total *acc
-) noexcept nogil:
-    """acc[k, c] += the sum of sums[x', c] over the columns of cell k that lie in [x, x + width)."""
-    cdef int64_t k, i, c
-    for k in range(count):
-        for i in range(larger(cells[k].start, x) - x, smaller(cells[k].start + cells[k].size, x + width) - x):
+            dst[c] = mean(sums[c], pixels)
+    elif cols == 2:
+        for c in range(channels):
+            dst[c] = mean(sums[c] + second[c], pixels)
+    elif cols == 3:
+        for c in range(channels):
+            dst[c] = mean(sums[c] + second[c] + third[c], pixels)
+    else:
+        for c in range(channels):
+            dst[c] = sums[c] + second[c] + third[c]
+        for i in range(3, cols):
             for c in range(channels):
-                acc[k * channels + c] += sums[i * channels + c]
-
-
-cdef inline void average(const Cell *cells, int64_t count, int64_t channels, double height, total *acc) noexcept nogil:
-    """acc[k, c] /= pixels(k)"""
-    cdef int64_t k, c
-    for k in range(count):
+                dst[c] += sums[i * channels + c]
         for c in range(channels):
-            acc[k * channels + c] = mean(acc[k * channels + c], height * cells[k].size)
+            dst[c] = mean(dst[c], pixels)
 
 
-cdef inline void gather_row(const Gather *w, const Strip *t, int64_t r, int64_t channels, total *acc) noexcept nogil:
-    """Row r of a strip of y, but for rounding it."""
+cdef void add_wide_cell(const Gather *w, const Strip *t, int64_t r, Cell cell, double pixels, total *wide, total *sums, total *dst) noexcept nogil:
+    """The same of a cell whose columns do not fit the room of the sums."""
+    cdef int64_t most = larger(TILE // t.channels, 1), done = 0, width, i, c
+    memset(dst, 0, t.channels * sizeof(total))
+    while done < cell.size:
+        width = smaller(most, cell.size - done)
+        add_pixels(w, t, r, cell.start + done, width, wide, sums)
+        for i in range(width):
+            for c in range(t.channels):
+                dst[c] += sums[i * t.channels + c]
+        done += width
+    for c in range(t.channels):
+        dst[c] = mean(dst[c], pixels)
+
+
+cdef inline int64_t fitting(const Cell *cells, int64_t count, int64_t most) noexcept nogil:
+    """How many cells from the first on lie in so many columns: at least one."""
+    cdef int64_t k = count
+    if cells[count - 1].start + cells[count - 1].size - cells[0].start <= most:
+        return count
+    k = 1
+    while k < count and cells[k].start + cells[k].size - cells[0].start <= most:
+        k += 1
+    return k
+
+
+cdef inline void gather_row(const Gather *w, const Strip *t, int64_t r, int64_t ld, const char *below, total *wide, total *sums, total *dst) noexcept nogil:
+    """dst[k ld + c] = row r of a strip of y. Fetches the one `below` in y, where that is far."""
+    cdef const Cell *cells = col_cells(w.g) + t.x
+    cdef double height = row_cells(w.g)[r].size
+    cdef int64_t most = larger(TILE // t.channels, 1), k = 0, last, i
+    while k < t.width:
+        last = k + fitting(cells + k, t.width - k, most)
+        if cells[k].size > most:
+            add_wide_cell(w, t, r, cells[k], height * cells[k].size, wide, sums, dst + k * ld)
+            k += 1
+            continue
+        add_pixels(w, t, r, cells[k].start, cells[last - 1].start + cells[last - 1].size - cells[k].start, wide, sums)
+        for i in range(k, last):
+            if w.ahead:
+                fetch_lines(below + i * w.g.depth * item_size(w.storage), t.channels * item_size(w.storage), False)
+            add_cols(sums + (cells[i].start - cells[k].start) * t.channels, cells[i].size, t.channels, height * cells[i].size, dst + i * ld)
+        k = last
+
+
+cdef void gather_rows(const Gather *w, const Strip *t, total *scratch) noexcept nogil:
+    """The rows of a strip of y, each rounded once."""
     cdef const Pool *g = w.g
-    cdef const Cell *cells = col_cells(g) + t.x
-    cdef int64_t x = cells[0].start, stop = cells[t.width - 1].start + cells[t.width - 1].size, width
-    cdef total *sums = acc + TILE
-    cdef total *wide = acc + 2 * TILE
-    memset(acc, 0, t.width * channels * sizeof(total))
-    while x < stop:
-        width = smaller(w.cut.width, stop - x)
-        add_rows(w, t, r, x, width, wide, acc + 3 * TILE, sums)
-        add_cols(cells, t.width, x, width, channels, sums, acc)
-        x += width
-    average(cells, t.width, channels, row_cells(g)[r].size, acc)
-
-
-cdef inline void store(const Gather *w, const Strip *t, int64_t r, const total *acc) noexcept nogil:
-    """Writes a row of a strip of y, rounded once."""
-    cdef const Pool *g = w.g
-    cdef int64_t size = item_size(w.storage), n, i, x
-    cdef char *dst = w.y + (t.plane * g.cell_rows * g.cell_cols * w.cut.depth + (r * g.cell_cols + t.x) * w.pixel + t.channel * w.y_channel) * size
-    cdef Runs row = runs(&w.cut, t, t.width, w.pixel, w.y_channel, size)
-    if w.y_channel != 1:
-        if total is float:
-            narrow_block(w.storage, <const real *> acc, t.channels, t.width, t.channels, dst, 1, w.y_channel)
-        else:
-            for i in range(t.channels):
-                for x in range(t.width):
-                    (<total *> dst)[i * w.y_channel + x] = acc[x * t.channels + i]
-        return
-    n = row.size // size
-    for i in range(row.count):
-        if total is float:
-            narrow(w.storage, <const real *> (acc + i * n), n, dst + i * row.step)
-        else:
-            memcpy(dst + i * row.step, acc + i * n, row.size)
-
-
-cdef void gather_rows(const Gather *w, int64_t index, total *scratch) noexcept nogil:
-    """The rows of a strip of y."""
-    cdef Strip t = strip(&w.cut, index)
-    cdef int64_t r
+    cdef int64_t size = item_size(w.storage), r, i, n
+    cdef Runs row = runs(&w.cut, t, t.width, g.depth, 1, size)
+    cdef total *sums = scratch + TILE
+    cdef total *acc = sums + TILE + PAD
+    cdef char *dst
+    cdef const char *below
     for r in range(t.top, t.bottom):
-        gather_row(w, &t, r, t.channels, scratch)
-        store(w, &t, r, scratch)
+        dst = w.y + (((t.plane * g.cell_rows + r) * g.cell_cols + t.x) * g.depth + t.channel) * size
+        below = dst + g.cell_cols * g.depth * size
+        if w.storage >= FLOAT32:
+            gather_row(w, t, r, g.depth, below, scratch, sums, <total *> dst)
+            continue
+        gather_row(w, t, r, t.channels, below, scratch, sums, acc)
+        n = row.size // size
+        if total is float:
+            for i in range(row.count):
+                narrow(w.storage, <const real *> acc + i * n, n, dst + i * row.step)
+
+
+include "pool_gather_planes.pxi"
+
+
+cdef inline void gather_any(const Gather *w, const Strip *t, total *scratch) noexcept nogil:
+    """A strip of pixels or of planes."""
+    if w.g.depth == 1:
+        gather_planes(w, t, scratch)
+    else:
+        gather_rows(w, t, scratch)
 
 
 cdef void gather_strip(const void *work, int64_t index, void *scratch) noexcept nogil:
-    """gather_rows, summed in what the storage type is summed in."""
+    """A strip of y, summed in what the storage type is summed in."""
     cdef const Gather *w = <const Gather *> work
+    cdef Strip t = strip(&w.cut, index)
     if w.storage <= FLOAT32:
-        gather_rows(w, index, <float *> scratch)
+        gather_any(w, &t, <float *> scratch)
     elif w.storage == FLOAT64:
-        gather_rows(w, index, <double *> scratch)
+        gather_any(w, &t, <double *> scratch)
     elif w.storage == INT32:
-        gather_rows(w, index, <uint32_t *> scratch)
+        gather_any(w, &t, <uint32_t *> scratch)
     else:
-        gather_rows(w, index, <uint64_t *> scratch)
+        gather_any(w, &t, <uint64_t *> scratch)
 
 
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
-    cdef void *scratch
+    cdef int64_t size = (3 * TILE + PAD) * sizeof(double)
+    cdef int64_t tables = divide_up(g.cell_cols, DOUBLES) * sizeof(Picks) if g.depth == 1 else 0
+    cdef char *scratch
     w.ahead = is_far(g, item_size(w.storage))
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
-    if g.depth == 1:                                    # planes are turned round, VL at a time
-        w.cut = cut(1, g.planes, VL, TILE, g.cell_rows, g.cell_cols, threads)
-        w.pixel, w.x_channel, w.y_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols
-    else:
-        w.cut = cut(g.planes, g.depth, TILE, TILE, g.cell_rows, g.cell_cols, threads)
-        w.pixel, w.x_channel, w.y_channel = g.depth, 1, 1
-    scratch = allocate_bytes(threads * 4 * TILE * sizeof(double))
+    scratch = <char *> allocate_bytes(tables + threads * size)
     if scratch == NULL:
         return 1
-    do_blocks(gather_strip, w, strips(&w.cut), threads, FIRST_FREE, scratch, 4 * TILE * sizeof(double))
+    w.picks = <Picks *> scratch
+    if g.depth == 1:
+        plan_planes(w, threads)
+    else:
+        w.cut = cut(g.planes, g.depth, TILE, TILE, g.cell_rows, g.cell_cols, threads)
+    do_blocks(gather_strip, w, strips(&w.cut), threads, FIRST_FREE, scratch + tables, size)
     release(scratch)
     return 0
 

@@ -2,9 +2,9 @@
 """dx[h, w] = sum over the cells (r, k) that cover (h, w) of dy[r, k] / pixels(r, k): fractional_avg_pool_grad, as a gather.
 
 In parallel: strips of dx; each is written once, by one thread, its cells summed in float64 in the order of (r, k). Rows of dx in the same
-row cells are equal, and copied. Packed: each row of dy that a strip needs, divided once, as [cell][channel], whatever the layout. The two
+row cells are equal, and copied. Packed: each row of dy that a strip needs, divided once, as [cell][channel]. The two
 latest rows stay, for a row of dx lies in two row cells at most. Only equal neighbours in an overlapping sequence put it into more, which are
-summed into the second; likewise columns.
+summed into the second; likewise columns. Vectors are channels; planes of a single one have their own way (`pool_spread_planes.pxi`).
 
 *Assumes:* dy and dx are contiguous and aligned; no dimension of dx is zero; cells are as `gradops._pooling` checks them.
 """
@@ -12,11 +12,16 @@ from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, INT32_MAX, INT32_
 from libc.math cimport fma
 from libc.string cimport memcpy, memset
 from _blocks cimport IN_ORDER, do_blocks
-from _cells cimport Cell, Cut, Pool, Runs, Strip, INT32, TILE, col_cells, cut, is_far, item_size, row_cells, runs, strip, strips
+from _cells cimport (
+    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, item_size, largest, load_doubles, load_floats, odd_doubles,
+    pick_doubles, pick_reals, quotients, row_cells, runs, set_pick, store_doubles, store_floats, store_some_doubles, strip, strips,
+)
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
-from _storage cimport real, VL, FUSED, FLOAT16, FLOAT32, FLOAT64, fetch_lines, narrow_block, widen_block, widen_bfloat16s, widen_float16s, narrow_bfloat16s, narrow_float16s
+from _storage cimport (
+    real, FLOAT16, FLOAT32, FLOAT64, FUSED, LINE, VL, fetch_lines, narrow_bfloat16s, narrow_float16s, store, store_some, widen_bfloat16s, widen_float16s,
+)
 
 cdef enum:
     PARALLEL = 16384                                    # values of dx and dy from which on 2 threads gain, on a Zen 4
@@ -40,14 +45,16 @@ cdef struct Row:
     double *cells                                       # divided: [cell][channel], after a cell of zeros
 
 
+cdef struct Picks
+cdef struct Mix
+
+
 cdef struct Spread:
     const Pool *g
     int storage
     const char *dy
     char *dx
     Cut cut                                             # of dx
-    int64_t pixel                                       # from pixel to pixel, in elements
-    int64_t dx_channel, dy_channel                      # from channel to channel
     Span *row_spans                                     # the cells that cover each row of dx
     Span *col_spans
     double *widths                                      # columns of each column cell
@@ -56,13 +63,24 @@ cdef struct Spread:
     int64_t cells                                       # column cells of a strip, at most
     int64_t sums                                        # and sums of column cells
     bint ahead                                          # whether rows are fetched ahead
+    Picks *picks                                        # of all columns, where the way of planes is taken
+    bint overlapping                                    # whether some of them lie in two cells
+    bint single                                         # whether dx is a float of one cell everywhere, so that float division rounds it once
+    int64_t batch                                       # how many planes are done together
+    int64_t room                                        # of numbers of each kind
 
 
 cdef struct Scratch:
     Row[2] rows
-    double *wide                                        # cells of one row of dy as they are widened
-    double *values                                      # a row of dx before it is rounded
-    float *floats                                       # the same of 16 or 32 bits, or cells of a row of dy
+    double *wide                                        # cells of dy as they are widened, and a row of dx before it is rounded
+    float *floats                                       # the same of 16 bits
+    double *pixels                                      # of the cells of a band
+    double *inverses
+    double *cells                                       # of a plane of a band
+    double *mixed                                       # sums of row cells, or of two, of columns alone and shared: float64, or as many float32 in half the room
+    Mix *mixes                                          # of each row
+    double *picked                                      # rows of dx before they are rounded
+    float *picked_floats
 
 
 cdef inline void widen_halves(int storage, const char *src, int64_t n, float *dst) noexcept nogil:
@@ -123,61 +141,46 @@ cdef inline double quotient(float a, double b, double inverse) noexcept nogil:
     return exact if left == left else rough
 
 
-cdef inline void scale(const total *src, int64_t step, int64_t n, double pixels, bint add, double *dst) noexcept nogil:
-    """dst[i] (+)= src[i step] / pixels; a product where that is the same."""
+cdef inline void scale(const total *src, int64_t n, double pixels, bint add, double *dst) noexcept nogil:
+    """dst[i] (+)= src[i] / pixels; a product where that is the same."""
     cdef int64_t i, whole = <int64_t> pixels
     cdef double factor = 1 / pixels
     if add:
         for i in range(n):
-            dst[i] += src[i * step] / pixels
+            dst[i] += src[i] / pixels
     elif whole & (whole - 1) == 0:
         for i in range(n):
-            dst[i] = src[i * step] * factor
+            dst[i] = src[i] * factor
     elif total is float and FUSED:
         for i in range(n):
-            dst[i] = quotient(src[i * step], pixels, factor)
+            dst[i] = quotient(src[i], pixels, factor)
     else:
         for i in range(n):
-            dst[i] = src[i * step] / pixels
+            dst[i] = src[i] / pixels
 
 
 cdef inline void divide_cell(int storage, const char *src, int64_t n, double pixels, bint add, Scratch *s, double *dst) noexcept nogil:
     """dst[i] (+)= src[i] / pixels, whatever the type."""
     if storage == FLOAT32:
-        scale(<const float *> src, 1, n, pixels, add, dst)
+        scale(<const float *> src, n, pixels, add, dst)
     elif storage < FLOAT32:
         widen_halves(storage, src, n, s.floats)
-        scale(s.floats, 1, n, pixels, add, dst)
+        scale(s.floats, n, pixels, add, dst)
     else:
         widen(storage, src, n, s.wide)
-        scale(s.wide, 1, n, pixels, add, dst)
+        scale(s.wide, n, pixels, add, dst)
 
 
 cdef void divide(const Spread *w, const Strip *t, int64_t r, Span span, bint add, Scratch *s, double *cells) noexcept nogil:
     """cells[k, c] (+)= dy[r, k, c] / pixels(r, k) for the column cells k of `span`. Fetches the next row of dy."""
     cdef const Pool *g = w.g
-    cdef int64_t size = item_size(w.storage), count = span.last - span.first, k, c
+    cdef int64_t pixel = g.depth * item_size(w.storage), k
     cdef double height = row_cells(g)[r].size
-    cdef const char *src = w.dy + (t.plane * g.cell_rows * g.cell_cols * w.cut.depth + (r * g.cell_cols + span.first) * w.pixel + t.channel * w.dy_channel) * size
-    cdef const char *next = src + g.cell_cols * w.pixel * size
-    if w.dy_channel == 1:
-        for k in range(count):
-            if w.ahead:
-                fetch_lines(next + k * w.pixel * size, t.channels * size, False)
-            divide_cell(w.storage, src + k * w.pixel * size, t.channels, height * w.widths[span.first + k], add, s, cells + k * t.channels)
-        return
-    for c in range(t.channels):
+    cdef const char *src = w.dy + ((t.plane * g.cell_rows + r) * g.cell_cols + span.first) * pixel + t.channel * item_size(w.storage)
+    for k in range(span.last - span.first):
         if w.ahead:
-            fetch_lines(next + c * w.dy_channel * size, count * size, False)
-        if w.storage > FLOAT32:
-            widen(w.storage, src + c * w.dy_channel * size, count, s.wide + c * count)
-    if w.storage <= FLOAT32:
-        widen_block(w.storage, src, 1, w.dy_channel, count, t.channels, <real *> s.floats, t.channels)
-        for k in range(count):
-            scale(s.floats + k * t.channels, 1, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
-        return
-    for k in range(count):
-        scale(s.wide + k, count, t.channels, height * w.widths[span.first + k], add, cells + k * t.channels)
+            fetch_lines(src + (g.cell_cols + k) * pixel, t.channels * item_size(w.storage), False)
+        divide_cell(w.storage, src + k * pixel, t.channels, height * w.widths[span.first + k], add, s, cells + k * t.channels)
 
 
 cdef void add_far(const Spread *w, const Strip *t, double *cells) noexcept nogil:
@@ -220,7 +223,7 @@ cdef inline total rounded(double x, bint halves, const total *_) noexcept nogil:
 cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, const double *below, int64_t ld, bint halves, const char *next, total *out) noexcept nogil:
     """out[x ld + c] = the sum of the cells that cover it: near and far above, then near and far below; `above` may be NULL, or `below`.
     Fetches the pixels of the `next` row, unless that is NULL: one by one, since memory takes longer with many at once."""
-    cdef int64_t x, c, n, f, pixel = w.pixel * item_size(w.storage), size = t.channels * item_size(w.storage)
+    cdef int64_t x, c, n, f, pixel = w.g.depth * item_size(w.storage), size = t.channels * item_size(w.storage)
     for x in range(t.width):
         if next != NULL:
             fetch_lines(next + x * pixel, size, False)
@@ -243,46 +246,21 @@ cdef inline void sum_row(const Spread *w, const Strip *t, const double *above, c
         out += ld
 
 
-cdef void sum_floats(const Spread *w, const Strip *t, const double *above, const double *below, const char *next, Scratch *s) noexcept nogil:
-    """s.floats[x, c] = sum_row, of 16 or 32 bits."""
+cdef void compute_row(const Spread *w, const Strip *t, const double *above, const double *below, const Runs *row, Scratch *s, const char *next, char *dst) noexcept nogil:
+    """A row of a strip of dx."""
+    cdef int64_t n = row.size // item_size(w.storage), i
+    if w.storage == FLOAT32:
+        sum_row(w, t, above, below, w.g.depth, False, next, <float *> dst)
+        return
     if w.storage < FLOAT32:
         sum_row(w, t, above, below, t.channels, True, next, s.floats)
     else:
-        sum_row(w, t, above, below, t.channels, False, next, s.floats)
-
-
-cdef void store_planes(const Spread *w, const Strip *t, const double *values, double *line, char *dst) noexcept nogil:
-    """Rounds a row of a strip, channel by channel."""
-    cdef int64_t size = item_size(w.storage), c, x
-    for c in range(t.channels):
-        for x in range(t.width):
-            line[x] = values[x * t.channels + c]
-        narrow(w.storage, line, t.width, dst + c * w.dx_channel * size)
-
-
-cdef void compute_planes(const Spread *w, const Strip *t, const double *above, const double *below, Scratch *s, char *dst) noexcept nogil:
-    """A row of a strip of dx whose channels are planes."""
-    if w.storage > FLOAT32:
-        sum_row(w, t, above, below, t.channels, False, NULL, s.values)
-        store_planes(w, t, s.values, s.wide, dst)
-        return
-    sum_floats(w, t, above, below, NULL, s)
-    narrow_block(w.storage, <const real *> s.floats, t.channels, t.width, t.channels, dst, 1, w.dx_channel)
-
-
-cdef void compute_pixels(const Spread *w, const Strip *t, const double *above, const double *below, Scratch *s, const char *next, char *dst) noexcept nogil:
-    """A row of a strip of dx whose channels are contiguous."""
-    cdef int64_t pixel = w.pixel * item_size(w.storage), x
-    if w.storage == FLOAT32:
-        sum_row(w, t, above, below, w.pixel, False, next, <float *> dst)
-    elif w.storage < FLOAT32:
-        sum_floats(w, t, above, below, next, s)
-        for x in range(t.width):
-            narrow_halves(w.storage, s.floats + x * t.channels, t.channels, dst + x * pixel)
-    else:
-        sum_row(w, t, above, below, t.channels, False, next, s.values)
-        for x in range(t.width):
-            narrow(w.storage, s.values + x * t.channels, t.channels, dst + x * pixel)
+        sum_row(w, t, above, below, t.channels, False, next, s.wide)
+    for i in range(row.count):
+        if w.storage < FLOAT32:
+            narrow_halves(w.storage, s.floats + i * n, n, dst + i * row.step)
+        else:
+            narrow(w.storage, s.wide + i * n, n, dst + i * row.step)
 
 
 cdef void fetch_row(const Runs *row, const char *dst) noexcept nogil:
@@ -304,28 +282,33 @@ cdef void spread_strip(const void *work, int64_t index, void *slab) noexcept nog
     cdef const Spread *w = <const Spread *> work
     cdef Scratch *s = <Scratch *> slab
     cdef Strip t = strip(&w.cut, index)
-    cdef int64_t size = item_size(w.storage), down = w.g.cols * w.pixel * size, h
-    cdef Runs row = runs(&w.cut, &t, t.width, w.pixel, w.dx_channel, size)
+    cdef int64_t size = item_size(w.storage), down = w.g.cols * w.g.depth * size, h
+    cdef Runs row = runs(&w.cut, &t, t.width, w.g.depth, 1, size)
     cdef const double *above
     cdef const double *below
     cdef const char *next
     cdef Span span
     cdef bint equal
-    cdef char *dst = w.dx + (t.plane * w.g.rows * w.g.cols * w.cut.depth + t.x * w.pixel + t.channel * w.dx_channel) * size
+    cdef char *dst = w.dx + ((t.plane * w.g.rows * w.g.cols + t.x) * w.g.depth + t.channel) * size
     for h in range(t.top, t.bottom):
         span, next = w.row_spans[h], dst + (h + 1) * down if w.ahead else NULL
         equal = h > t.top and span.first == w.row_spans[h - 1].first and span.last == w.row_spans[h - 1].last
-        if next != NULL and (equal or w.dx_channel != 1):
-            fetch_row(&row, next)
         if equal:
+            if next != NULL:
+                fetch_row(&row, next)
             copy_row(&row, dst + (h - 1) * down, dst + h * down)
             continue
         above = prepared(w, &t, Span(span.first, span.first + 1), s) if span.first < span.last else NULL
         below = prepared(w, &t, Span(span.first + 1, span.last), s) if span.first + 1 < span.last else NULL
-        if w.dx_channel != 1:
-            compute_planes(w, &t, above, below, s, dst + h * down)
-        else:
-            compute_pixels(w, &t, above, below, s, next, dst + h * down)
+        compute_row(w, &t, above, below, &row, s, next, dst + h * down)
+
+
+cdef int64_t whole(int64_t n) noexcept nogil:
+    """n rounded up to lines of doubles."""
+    return divide_up(n, 8) * 8
+
+
+include "pool_spread_planes.pxi"
 
 
 cdef void cover(const Cell *cells, int64_t count, int64_t n, Span *spans) noexcept nogil:
@@ -348,19 +331,20 @@ cdef int64_t strip_values(const Pool *g, int64_t channels) noexcept nogil:
 
 
 cdef void plan(Spread *w, int threads) noexcept nogil:
-    """Cuts strips and fills the tables. A single channel of many planes is turned round, VL planes at a time."""
+    """Cuts strips and fills the tables."""
     cdef const Pool *g = w.g
     cdef int64_t i, start, cells, sums = 0
     cdef Span span
     w.ahead = is_far(g, item_size(w.storage))
-    if g.depth == 1:
-        w.cut = cut(1, g.planes, VL, strip_values(g, VL), g.rows, g.cols, threads)
-        w.pixel, w.dx_channel, w.dy_channel = 1, g.rows * g.cols, g.cell_rows * g.cell_cols
-    else:
-        w.cut = cut(g.planes, g.depth, TILE, strip_values(g, g.depth), g.rows, g.cols, threads)
-        w.pixel, w.dx_channel, w.dy_channel = g.depth, 1, 1
     cover(row_cells(g), g.cell_rows, g.rows, w.row_spans)
     cover(col_cells(g), g.cell_cols, g.cols, w.col_spans)
+    for i in range(g.cell_cols):
+        w.widths[i] = col_cells(g)[i].size
+    if w.picks != NULL and is_regular(w.row_spans, g.rows) and is_regular(w.col_spans, g.cols):
+        plan_planes(w, threads)
+    else:
+        w.cut = cut(g.planes, g.depth, TILE, strip_values(g, g.depth), g.rows, g.cols, threads)
+        w.picks = NULL
     w.cells = w.sums = 0
     for i in range(g.cols):
         span = w.col_spans[i]
@@ -375,63 +359,66 @@ cdef void plan(Spread *w, int threads) noexcept nogil:
             w.far[i] = w.cells + sums
             sums += 1
             w.sums = larger(w.sums, sums)
-    for i in range(g.cell_cols):
-        w.widths[i] = col_cells(g)[i].size
+    if w.picks != NULL:
+        size_planes(w)
 
 
 cdef int64_t row_size(const Spread *w) noexcept nogil:
     """Doubles of a row of cells and one more."""
-    return divide_up((w.cells + w.sums + 1) * w.cut.channels, 8) * 8
+    return whole((w.cells + w.sums + 1) * w.cut.channels)
 
 
-cdef int64_t floats_size(const Spread *w) noexcept nogil:
-    """Doubles that take the room of the floats."""
-    return divide_up(larger(w.cells * w.cut.channels, TILE), 16) * 8
-
-
-cdef int64_t scratch_size(const Spread *w) noexcept nogil:
+cdef int64_t pixels_size(const Spread *w) noexcept nogil:
     """Doubles of one thread's buffers."""
-    return 2 * row_size(w) + larger(w.cells * w.cut.channels, w.cut.width) + TILE + floats_size(w) + 8
+    return 2 * row_size(w) + whole(larger(w.cells * w.cut.channels, TILE)) + TILE
 
 
-cdef void place(const Spread *w, int threads, double *slab, Scratch *scratch) noexcept nogil:
-    """Gives each thread its buffers."""
-    cdef int64_t t
-    for t in range(threads):
-        scratch[t].rows[0] = Row(-1, slab + w.cut.channels)
-        scratch[t].rows[1] = Row(-1, slab + row_size(w) + w.cut.channels)
-        scratch[t].values = slab + 2 * row_size(w)
-        scratch[t].floats = <float *> (scratch[t].values + TILE)
-        scratch[t].wide = scratch[t].values + TILE + floats_size(w)
-        slab += scratch_size(w)
+cdef void place_pixels(const Spread *w, double *slab, Scratch *s) noexcept nogil:
+    """Gives a thread its buffers."""
+    s.rows[0] = Row(-1, slab + w.cut.channels)
+    s.rows[1] = Row(-1, slab + row_size(w) + w.cut.channels)
+    s.wide = slab + 2 * row_size(w)
+    s.floats = <float *> (s.wide + whole(larger(w.cells * w.cut.channels, TILE)))
+
+
+cdef int spread(Spread *w, int threads) noexcept nogil:
+    """Allocates the buffers and computes; returns nonzero if memory ran out."""
+    cdef int64_t size = planes_size(w) if w.picks != NULL else pixels_size(w)
+    cdef double *slab = <double *> allocate_bytes(threads * (size * sizeof(double) + sizeof(Scratch)))
+    cdef Scratch *scratch = <Scratch *> (slab + threads * size)
+    cdef int i
+    if slab == NULL:
+        return 1
+    for i in range(threads):
+        if w.picks != NULL:
+            place_planes(w, slab + i * size, scratch + i)
+        else:
+            place_pixels(w, slab + i * size, scratch + i)
+    do_blocks(spread_planes if w.picks != NULL else spread_strip, w, strips(&w.cut), threads, IN_ORDER, scratch, sizeof(Scratch))
+    release(slab)
+    return 0
 
 
 cdef int drive(Spread *w, int threads) noexcept nogil:
-    """Plans, allocates, computes; returns nonzero if memory ran out."""
+    """Plans and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
-    cdef double *tables = <double *> allocate_bytes((2 * g.rows + 4 * g.cols + g.cell_cols) * sizeof(double))
-    cdef double *slab
-    cdef Scratch *scratch
+    cdef int64_t vectors = divide_up(g.cols, DOUBLES) if g.depth == 1 else 0
+    cdef void *tables = allocate_bytes(vectors * sizeof(Picks) + (2 * g.rows + 4 * g.cols + g.cell_cols) * sizeof(double))
+    cdef int failed
     if tables == NULL:
         return 1
-    w.row_spans = <Span *> tables
+    w.row_spans = <Span *> (<Picks *> tables + vectors)
     w.col_spans = w.row_spans + g.rows
     w.near = <int64_t *> (w.col_spans + g.cols)
     w.far = w.near + g.cols
     w.widths = <double *> (w.far + g.cols)
+    w.picks = <Picks *> tables if g.depth == 1 else NULL
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
     plan(w, threads)
-    slab = <double *> allocate_bytes(threads * (scratch_size(w) * sizeof(double) + sizeof(Scratch)))
-    if slab == NULL:
-        release(tables)
-        return 1
-    scratch = <Scratch *> (slab + threads * scratch_size(w))
-    place(w, threads, slab, scratch)
-    do_blocks(spread_strip, w, strips(&w.cut), threads, IN_ORDER, scratch, sizeof(Scratch))
-    release(slab)
+    failed = spread(w, threads)
     release(tables)
-    return 0
+    return failed
 
 
 cdef int compute(const void *problem, int storage, const void *const *inputs, void *out, int num_threads) noexcept nogil:

@@ -1,0 +1,146 @@
+"""Part of `pool_gather`: planes of a single channel. Vectors are columns of the sums of rows, then cells, each of which picks its first column from one of some
+windows, two vectors of sums wide, then its second ..., where cells are narrow enough (`Pick`)."""
+
+cdef enum:
+    AHEAD = 8192                                        # bytes that a plane is fetched ahead
+    AHEAD_WRITTEN = 2048                                # and one of y
+    MOST_PICKS = 12                                     # of a vector of cells
+    MOST_CELLS = 256                                    # of a strip's row
+    SMALL = 4096                                        # values of planes of which a strip has some
+
+
+cdef struct Pick:                                       # one column of each cell of a vector, or of some of them
+    char[64] words                                      # which one each picks: see pick_reals
+    char[64] kept                                       # all bits set where it does
+    int64_t first                                       # the column from which words count, from the first one of their strip's cells
+    int64_t[7] unused                                   # so that words are aligned
+
+
+cdef struct Picks:                                      # of a vector of cells of a row
+    Pick[MOST_PICKS] each
+    float[16] widths                                    # columns of each, or 1 beyond the last cell
+    double[8] wide_widths
+
+
+cdef bint pick_columns_of(const Gather *w, int64_t windows, int64_t most) noexcept nogil:
+    """Fills the picks of cells of a row that have at most so many columns, from so many windows each; False if these would be too narrow."""
+    cdef const Cell *cells = col_cells(w.g)
+    cdef int64_t size = 4 if w.storage <= FLOAT32 else 8, lanes = VL * 4 // size, group = lanes // windows, k, j, lane, first, at
+    cdef Pick *p
+    memset(w.picks, 0, divide_up(w.g.cell_cols, lanes) * sizeof(Picks))
+    for k in range(divide_up(w.g.cell_cols, lanes) * lanes):
+        if size == 4:
+            w.picks[k // lanes].widths[k % lanes] = cells[k].size if k < w.g.cell_cols else 1
+        else:
+            w.picks[k // lanes].wide_widths[k % lanes] = cells[k].size if k < w.g.cell_cols else 1
+    for k in range(w.g.cell_cols):
+        lane, first = k % lanes, cells[k // group * group].start
+        if cells[k].start + cells[k].size - first > 2 * lanes:
+            return False
+        for j in range(most):
+            p = w.picks[k // lanes].each + lane // group * most + j
+            p.first = first - cells[k // w.cut.width * w.cut.width].start
+            if j < cells[k].size:
+                at = cells[k].start + j - first
+                set_pick(p.words, size, lane, at % lanes, at >= lanes)
+                memset(p.kept + lane * size, 0xff, size)
+    return True
+
+
+cdef int64_t pick_columns(const Gather *w) noexcept nogil:
+    """The same from as few windows as do; returns how many picks of a vector there are, 0 if they are too many."""
+    cdef int64_t most = largest(col_cells(w.g), w.g.cell_cols), windows = 1
+    while w.storage <= FLOAT64 and windows * most <= MOST_PICKS and windows <= DOUBLES:
+        if pick_columns_of(w, windows, most):
+            return windows * most
+        windows *= 2
+    return 0
+
+
+cdef inline void pick_cells(const Picks *picks, int64_t count, bint together, int64_t n, const total *sums, double height, total *dst) noexcept nogil:
+    """dst[0:n] = the means of a vector of cells, of so many picks, `together` from one window."""
+    cdef const Pick *p = picks.each
+    cdef const total *window = sums + p.first
+    cdef int64_t i
+    cdef vec v
+    cdef doubles d
+    if total is float:
+        v = keep(pick_reals(<const real *> window, <const real *> window + VL, p.words), load(<const real *> p.kept))
+        for i in range(1, count):
+            p = picks.each + i
+            window = window if together else sums + p.first
+            v = v + keep(pick_reals(<const real *> window, <const real *> window + VL, p.words), load(<const real *> p.kept))
+        v = v / (<real> height * load(<const real *> picks.widths))
+        if n >= VL:
+            store(<real *> dst, v)
+        else:
+            store_some(<real *> dst, n, v)
+    elif total is double:
+        d = keep_doubles(pick_doubles(window, window + DOUBLES, p.words), p.kept)
+        for i in range(1, count):
+            p = picks.each + i
+            window = window if together else sums + p.first
+            d = d + keep_doubles(pick_doubles(window, window + DOUBLES, p.words), p.kept)
+        d = d / (height * load_doubles(picks.wide_widths))
+        if n >= DOUBLES:
+            store_doubles(dst, d)
+        else:
+            store_some_doubles(dst, n, d)
+
+
+cdef inline void pick_all_cells(const Gather *w, const Picks *picks, int64_t n, const total *sums, double height, total *dst) noexcept nogil:
+    """dst[0:n] = the means of cells. Ratios below 2 have two or three columns, and one window: unrolled."""
+    cdef int64_t lanes = VL if total is float else DOUBLES, i
+    for i in range(divide_up(n, lanes)):
+        if w.together and w.count == 2:
+            pick_cells(picks + i, 2, True, n - i * lanes, sums, height, dst + i * lanes)
+        elif w.together and w.count == 3:
+            pick_cells(picks + i, 3, True, n - i * lanes, sums, height, dst + i * lanes)
+        else:
+            pick_cells(picks + i, w.count, False, n - i * lanes, sums, height, dst + i * lanes)
+
+
+cdef inline void pick_row(const Gather *w, const Strip *t, int64_t r, const char *below, total *wide, total *sums, total *dst) noexcept nogil:
+    """dst[k] = row r of a plane of a strip of y. Fetches what lies AHEAD."""
+    cdef const Pool *g = w.g
+    cdef const Cell *cells = col_cells(g) + t.x
+    cdef Cell cell = row_cells(g)[r]
+    cdef int64_t size = item_size(w.storage), lanes = VL if total is float else DOUBLES, n = cells[t.width - 1].start + cells[t.width - 1].size - cells[0].start
+    cdef const Picks *picks = w.picks + t.x // lanes
+    add_rows(w, w.x + ((t.plane * g.rows + cell.start) * g.cols + cells[0].start) * size, g.cols * size, cell.size, n, rows_ahead(w, r), AHEAD, wide, sums)
+    if w.ahead:
+        fetch_lines(below, t.width * size, False)
+    pick_all_cells(w, picks, t.width, sums, cell.size, dst)
+
+
+cdef void gather_planes(const Gather *w, const Strip *t, total *scratch) noexcept nogil:
+    """The rows of a strip of y, plane by plane."""
+    cdef const Pool *g = w.g
+    cdef total *sums = scratch + TILE
+    cdef total *acc = sums + TILE + PAD
+    cdef Strip one = t[0]
+    cdef int64_t r
+    cdef char *dst
+    one.channel, one.channels = 0, 1
+    for one.plane in range(t.channel, t.channel + t.channels):
+        if w.count == 0:
+            gather_rows(w, &one, scratch)
+            continue
+        for r in range(t.top, t.bottom):
+            dst = w.y + ((one.plane * g.cell_rows + r) * g.cell_cols + t.x) * item_size(w.storage)
+            if w.storage >= FLOAT32:
+                pick_row(w, &one, r, dst + AHEAD_WRITTEN, scratch, sums, <total *> dst)
+            else:
+                pick_row(w, &one, r, dst + AHEAD_WRITTEN, scratch, sums, acc)
+                if total is float:
+                    narrow(w.storage, <const real *> acc, t.width, dst)
+
+
+cdef void plan_planes(Gather *w, int threads) noexcept nogil:
+    """Cuts strips of planes, of several if these are small."""
+    cdef const Pool *g = w.g
+    cdef int64_t values = g.rows * g.cols
+    w.cut = cut(1, g.planes, larger(smaller(SMALL // values, g.planes // (STRIPS * threads)), 1), MOST_CELLS, g.cell_rows, g.cell_cols, threads)
+    w.cut.width = MOST_CELLS
+    w.count = pick_columns(w)
+    w.together = w.count == largest(col_cells(g), g.cell_cols)

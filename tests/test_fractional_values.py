@@ -159,6 +159,8 @@ SHAPES = [
     PoolProblem(n=1, h=3, w=4100, c=2, ratio=(1.4, 1.9)),
     PoolProblem(n=1, h=70, w=90, c=3, ratio=(1.3, 2.2), pseudo_random=True),
     PoolProblem(n=1, h=30, w=70, c=2, ratio=(1.2, 3.6)),
+    PoolProblem(n=2, h=20, w=30, c=9, ratio=(1.6, 1.2), seed=3),
+    PoolProblem(n=2, h=9, w=16, c=40, ratio=(4.4, 1.5)),
 ]
 VARIANTS = [
     pytest.param(problem, layout, overlapping, id=f"{problem}-{layout}-{overlapping}")

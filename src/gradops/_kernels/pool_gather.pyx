@@ -44,6 +44,8 @@ cdef struct Gather:
     Picks *picks                                        # of all cells of a row of planes, where these pick their columns
     int64_t count                                       # how many picks of a vector there are; 0: these would be too many
     bint together                                       # whether all of a vector's are from one window
+    int64_t batch                                       # planes that are done at once, 0 if they are not
+    int64_t low, high                                   # rows of a cell, at least and at most
 
 
 cdef inline total mean(total sum, double pixels) noexcept nogil:
@@ -242,7 +244,7 @@ cdef void gather_strip(const void *work, int64_t index, void *scratch) noexcept 
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
-    cdef int64_t size = (3 * TILE + PAD) * sizeof(double)
+    cdef int64_t size = (5 * TILE + 3 * PAD) * sizeof(double)
     cdef int64_t tables = divide_up(g.cell_cols, DOUBLES) * sizeof(Picks) if g.depth == 1 else 0
     cdef char *scratch
     w.ahead = is_far(g, item_size(w.storage))

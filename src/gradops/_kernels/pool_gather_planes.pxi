@@ -1,5 +1,6 @@
 """Part of `pool_gather`: planes of a single channel. Vectors are columns of the sums of rows, then cells, each of which picks its first column from one of some
-windows, two vectors of sums wide, then its second ..., where cells are narrow enough (`Pick`)."""
+windows, two vectors of sums wide, then its second ..., where cells are narrow enough (`Pick`). Of narrow planes, a batch of contiguous ones has its rows
+summed at once, as if a cell began at each, for each height that cells have."""
 
 cdef enum:
     AHEAD = 8192                                        # bytes that a plane is fetched ahead
@@ -7,6 +8,8 @@ cdef enum:
     MOST_PICKS = 12                                     # of a vector of cells
     MOST_CELLS = 256                                    # of a strip's row
     SMALL = 4096                                        # values of planes of which a strip has some
+    NARROW = 16                                         # columns of planes that are done in batches; twice as many, if half of all rows begin a cell
+    HEIGHTS = 3                                         # that cells of these may have, one after the other
 
 
 cdef struct Pick:                                       # one column of each cell of a vector, or of some of them
@@ -113,27 +116,74 @@ cdef inline void pick_row(const Gather *w, const Strip *t, int64_t r, const char
     pick_all_cells(w, picks, t.width, sums, cell.size, dst)
 
 
-cdef void gather_planes(const Gather *w, const Strip *t, total *scratch) noexcept nogil:
-    """The rows of a strip of y, plane by plane."""
+cdef void gather_batch(const Gather *w, int64_t plane, int64_t planes, total *scratch) noexcept nogil:
+    """Some contiguous planes of y. Fetches as many that follow."""
+    cdef const Pool *g = w.g
+    cdef int64_t size = item_size(w.storage), n = planes * g.rows * g.cols, height, i, r
+    cdef const char *src = w.x + plane * g.rows * g.cols * size
+    cdef char *dst = w.y + plane * g.cell_rows * g.cell_cols * size
+    cdef total *sums = scratch + TILE - w.low * (TILE + PAD)
+    cdef total *acc = <total *> dst if w.storage >= FLOAT32 else scratch + TILE + HEIGHTS * (TILE + PAD)
+    cdef Cell cell
+    if w.ahead:
+        fetch_lines(src + n * size, n * size, False)
+    for height in range(w.low, w.high + 1):
+        add_rows(w, src, g.cols * size, height, n - (height - 1) * g.cols, 0, 0, scratch, sums + height * (TILE + PAD))
+    for i in range(planes):
+        for r in range(g.cell_rows):
+            cell = row_cells(g)[r]
+            pick_all_cells(
+                w, w.picks, g.cell_cols, sums + cell.size * (TILE + PAD) + (i * g.rows + cell.start) * g.cols + col_cells(g).start, cell.size,
+                acc + (i * g.cell_rows + r) * g.cell_cols,
+            )
+    if total is float:
+        if w.storage < FLOAT32:
+            narrow(w.storage, <const real *> acc, planes * g.cell_rows * g.cell_cols, dst)
+
+
+cdef void gather_plane(const Gather *w, const Strip *t, total *scratch) noexcept nogil:
+    """The rows of a plane of a strip of y."""
     cdef const Pool *g = w.g
     cdef total *sums = scratch + TILE
     cdef total *acc = sums + TILE + PAD
-    cdef Strip one = t[0]
     cdef int64_t r
     cdef char *dst
+    for r in range(t.top, t.bottom):
+        dst = w.y + ((t.plane * g.cell_rows + r) * g.cell_cols + t.x) * item_size(w.storage)
+        if w.storage >= FLOAT32:
+            pick_row(w, t, r, dst + AHEAD_WRITTEN, scratch, sums, <total *> dst)
+        else:
+            pick_row(w, t, r, dst + AHEAD_WRITTEN, scratch, sums, acc)
+            if total is float:
+                narrow(w.storage, <const real *> acc, t.width, dst)
+
+
+cdef void gather_planes(const Gather *w, const Strip *t, total *scratch) noexcept nogil:
+    """A strip of y whose channels are planes."""
+    cdef Strip one = t[0]
+    cdef int64_t i
+    if w.batch:
+        for i in range(divide_up(t.channels, w.batch)):
+            gather_batch(w, t.channel + i * w.batch, smaller(w.batch, t.channels - i * w.batch), scratch)
+        return
     one.channel, one.channels = 0, 1
     for one.plane in range(t.channel, t.channel + t.channels):
-        if w.count == 0:
+        if w.count:
+            gather_plane(w, &one, scratch)
+        else:
             gather_rows(w, &one, scratch)
-            continue
-        for r in range(t.top, t.bottom):
-            dst = w.y + ((one.plane * g.cell_rows + r) * g.cell_cols + t.x) * item_size(w.storage)
-            if w.storage >= FLOAT32:
-                pick_row(w, &one, r, dst + AHEAD_WRITTEN, scratch, sums, <total *> dst)
-            else:
-                pick_row(w, &one, r, dst + AHEAD_WRITTEN, scratch, sums, acc)
-                if total is float:
-                    narrow(w.storage, <const real *> acc, t.width, dst)
+
+
+cdef int64_t batch(Gather *w) noexcept nogil:
+    """How many planes are done at once, 0 if they are not."""
+    cdef const Pool *g = w.g
+    cdef int64_t r
+    w.low, w.high = row_cells(g).size, largest(row_cells(g), g.cell_rows)
+    for r in range(g.cell_rows):
+        w.low = smaller(w.low, row_cells(g)[r].size)
+    if w.count == 0 or w.high - w.low >= HEIGHTS or g.cols > (2 * NARROW if 2 * g.cell_rows >= g.rows else NARROW):
+        return 0
+    return TILE // (g.rows * g.cols)
 
 
 cdef void plan_planes(Gather *w, int threads) noexcept nogil:
@@ -144,3 +194,6 @@ cdef void plan_planes(Gather *w, int threads) noexcept nogil:
     w.cut.width = MOST_CELLS
     w.count = pick_columns(w)
     w.together = w.count == largest(col_cells(g), g.cell_cols)
+    w.batch = batch(w)
+    if w.batch:
+        w.cut.height = g.cell_rows

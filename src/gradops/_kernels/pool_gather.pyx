@@ -87,7 +87,7 @@ cdef inline void add_halves(int storage, const char *src, int64_t row, int64_t r
             sums[i] += wide[i]
 
 
-cdef inline void add_rows(const Gather *w, const char *src, int64_t row, int64_t rows, int64_t n, int64_t next, int64_t ahead, total *wide, total *sums) noexcept nogil:
+cdef void add_rows(const Gather *w, const char *src, int64_t row, int64_t rows, int64_t n, int64_t next, int64_t ahead, total *wide, total *sums) noexcept nogil:
     """sums[0:n] = the sum of as many of each row, whatever the type. Fetches so many of the rows that follow, `ahead` bytes farther."""
     cdef int64_t size = item_size(w.storage), done = 0, count, h
     while done < n:

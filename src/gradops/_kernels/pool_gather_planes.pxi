@@ -91,7 +91,7 @@ cdef inline void pick_cells(const Picks *picks, int64_t count, bint together, in
             store_some_doubles(dst, n, d)
 
 
-cdef inline void pick_all_cells(const Gather *w, const Picks *picks, int64_t n, const total *sums, double height, total *dst) noexcept nogil:
+cdef void pick_all_cells(const Gather *w, const Picks *picks, int64_t n, const total *sums, double height, total *dst) noexcept nogil:
     """dst[0:n] = the means of cells. Ratios below 2 have two or three columns, and one window: unrolled."""
     cdef int64_t lanes = VL if total is float else DOUBLES, i
     for i in range(divide_up(n, lanes)):
@@ -162,16 +162,18 @@ cdef void gather_planes(const Gather *w, const Strip *t, total *scratch) noexcep
     """A strip of y whose channels are planes."""
     cdef Strip one = t[0]
     cdef int64_t i
-    if w.batch:
-        for i in range(divide_up(t.channels, w.batch)):
-            gather_batch(w, t.channel + i * w.batch, smaller(w.batch, t.channels - i * w.batch), scratch)
-        return
     one.channel, one.channels = 0, 1
-    for one.plane in range(t.channel, t.channel + t.channels):
+    if total is float or total is double:               # others pick nothing
+        if w.batch:
+            for i in range(divide_up(t.channels, w.batch)):
+                gather_batch(w, t.channel + i * w.batch, smaller(w.batch, t.channels - i * w.batch), scratch)
+            return
         if w.count:
-            gather_plane(w, &one, scratch)
-        else:
-            gather_rows(w, &one, scratch)
+            for one.plane in range(t.channel, t.channel + t.channels):
+                gather_plane(w, &one, scratch)
+            return
+    for one.plane in range(t.channel, t.channel + t.channels):
+        gather_rows(w, &one, scratch)
 
 
 cdef int64_t batch(Gather *w) noexcept nogil:

@@ -92,11 +92,9 @@ cdef inline void widen_halves(int storage, const char *src, int64_t n, float *ds
 
 
 cdef inline void widen(int storage, const char *src, int64_t n, double *dst) noexcept nogil:
-    """dst[0:n] = src[0:n], of more than 32 bits or integers; exact, but for int64 beyond 2^53."""
+    """dst[0:n] = src[0:n], integers; exact, but for int64 beyond 2^53."""
     cdef int64_t i
-    if storage == FLOAT64:
-        memcpy(dst, src, n * sizeof(double))
-    elif storage == INT32:
+    if storage == INT32:
         for i in range(n):
             dst[i] = (<const int32_t *> src)[i]
     else:
@@ -122,11 +120,9 @@ cdef inline void narrow_halves(int storage, const float *src, int64_t n, char *d
 
 
 cdef inline void narrow(int storage, const double *src, int64_t n, char *dst) noexcept nogil:
-    """dst[0:n] = src[0:n] of 64 bits, or integers, which truncate towards zero and saturate."""
+    """dst[0:n] = src[0:n], integers, which truncate towards zero and saturate."""
     cdef int64_t i
-    if storage == FLOAT64:
-        memcpy(dst, src, n * sizeof(double))
-    elif storage == INT32:
+    if storage == INT32:
         for i in range(n):
             (<int32_t *> dst)[i] = <int32_t> min(max(src[i], <double> INT32_MIN), <double> INT32_MAX)
     else:
@@ -166,6 +162,8 @@ cdef inline void divide_cell(int storage, const char *src, int64_t n, double pix
     elif storage < FLOAT32:
         widen_halves(storage, src, n, s.floats)
         scale(s.floats, n, pixels, add, dst)
+    elif storage == FLOAT64:
+        scale(<const double *> src, n, pixels, add, dst)
     else:
         widen(storage, src, n, s.wide)
         scale(s.wide, n, pixels, add, dst)
@@ -251,6 +249,9 @@ cdef void compute_row(const Spread *w, const Strip *t, const double *above, cons
     cdef int64_t n = row.size // item_size(w.storage), i
     if w.storage == FLOAT32:
         sum_row(w, t, above, below, w.g.depth, False, next, <float *> dst)
+        return
+    if w.storage == FLOAT64:
+        sum_row(w, t, above, below, w.g.depth, False, next, <double *> dst)
         return
     if w.storage < FLOAT32:
         sum_row(w, t, above, below, t.channels, True, next, s.floats)

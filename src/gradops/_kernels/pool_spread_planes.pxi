@@ -100,11 +100,13 @@ cdef inline void divide_floats(const float *src, int64_t n, const float *pixels,
 cdef inline void divide_line(int storage, const char *src, int64_t n, const double *pixels, const double *inverses, Scratch *s, double *dst) noexcept nogil:
     """dst[i] = src[i] / pixels[i]; whole vectors of them."""
     cdef const float *floats = <const float *> src if storage == FLOAT32 else s.floats
+    cdef const double *values = <const double *> src if storage == FLOAT64 else s.wide
     cdef int64_t i
     if storage > FLOAT32:
-        widen(storage, src, n, s.wide)
+        if storage > FLOAT64:
+            widen(storage, src, n, s.wide)
         for i in range(n):
-            dst[i] = s.wide[i] / pixels[i]
+            dst[i] = values[i] / pixels[i]
         return
     if storage < FLOAT32:
         widen_halves(storage, src, n, s.floats)

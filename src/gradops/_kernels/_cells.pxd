@@ -2,7 +2,7 @@
 """Fractional pooling: the problem that the Python layer packs (`gradops._pooling.Problem`, field for field), cut into strips.
 
 Layout has died into `planes` and `depth`: an NCHW array is an NHWC array of images x channels planes with one channel. A `Cut` may turn it
-round: then planes are channels of one image, a plane apart, and vectors are full whatever the layout.
+round: then planes are channels of one image, so that a strip has some.
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller

@@ -41,7 +41,7 @@ cdef struct Gather:
     char *y
     Cut cut                                             # of y; planes of a single channel count as channels
     bint ahead                                          # whether rows are fetched ahead
-    Picks *picks                                        # of all cells of a row of planes, where these pick their columns
+    Picks *picks                                        # of all cells of a row of planes, or NULL
     int64_t count                                       # how many picks of a vector there are; 0: these would be too many
     bint together                                       # whether all of a vector's are from one window
     int64_t batch                                       # planes that are done at once, 0 if they are not
@@ -198,11 +198,14 @@ cdef void gather_rows(const Gather *w, const Strip *t, total *scratch) noexcept 
     """The rows of a strip of y, each rounded once."""
     cdef const Pool *g = w.g
     cdef int64_t size = item_size(w.storage), r, i, n
-    cdef Runs row = runs(&w.cut, t, t.width, g.depth, 1, size)
+    cdef Runs row
+    cdef Cut pixels = w.cut
     cdef total *sums = scratch + TILE
     cdef total *acc = sums + TILE + PAD
     cdef char *dst
     cdef const char *below
+    pixels.depth = g.depth                              # also where planes count as channels
+    row = runs(&pixels, t, t.width, g.depth, 1, size)
     for r in range(t.top, t.bottom):
         dst = w.y + (((t.plane * g.cell_rows + r) * g.cell_cols + t.x) * g.depth + t.channel) * size
         below = dst + g.cell_cols * g.depth * size
@@ -245,7 +248,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
     cdef int64_t size = (5 * TILE + 3 * PAD) * sizeof(double)
-    cdef int64_t tables = divide_up(g.cell_cols, DOUBLES) * sizeof(Picks) if g.depth == 1 else 0
+    cdef int64_t tables = divide_up(g.cell_cols, DOUBLES) * sizeof(Picks) if g.depth == 1 and g.cell_cols <= MOST_PICKING else 0
     cdef char *scratch
     w.ahead = is_far(g, item_size(w.storage))
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
@@ -253,7 +256,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     scratch = <char *> allocate_bytes(tables + threads * size)
     if scratch == NULL:
         return 1
-    w.picks = <Picks *> scratch
+    w.picks = <Picks *> scratch if tables else NULL
     if g.depth == 1:
         plan_planes(w, threads)
     else:

@@ -7,6 +7,7 @@ cdef enum:
     AHEAD_WRITTEN = 2048                                # and one of y
     MOST_PICKS = 12                                     # of a vector of cells
     MOST_CELLS = 256                                    # of a strip's row
+    MOST_PICKING = 4096                                 # cells of a row that pick: their tables have 300 bytes for each
     SMALL = 4096                                        # values of planes of which a strip has some
     NARROW = 16                                         # columns of planes that are done in batches: `batch` says when twice as many are, or four times
     HEIGHTS = 3                                         # that cells of these may have, one after the other
@@ -53,7 +54,7 @@ cdef bint pick_columns_of(const Gather *w, int64_t windows, int64_t most) noexce
 cdef int64_t pick_columns(const Gather *w) noexcept nogil:
     """The same from as few windows as do; returns how many picks of a vector there are, 0 if they are too many."""
     cdef int64_t most = largest(col_cells(w.g), w.g.cell_cols), windows = 1
-    while w.storage <= FLOAT64 and windows * most <= MOST_PICKS and windows <= DOUBLES:
+    while w.picks != NULL and w.storage <= FLOAT64 and windows * most <= MOST_PICKS and windows <= DOUBLES:
         if pick_columns_of(w, windows, most):
             return windows * most
         windows *= 2

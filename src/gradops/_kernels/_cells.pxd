@@ -12,6 +12,7 @@ from _storage cimport FLOAT32, real, vec
 cdef extern from "kernels.h" nogil:
     const int DOUBLES
     ctypedef double doubles
+    doubles no_doubles()
     doubles load_doubles(const double *p)
     doubles load_floats(const float *p, int64_t n)
     void store_doubles(double *p, doubles v)

@@ -212,6 +212,7 @@ typedef int64_t double_words __attribute__((vector_size(VECTOR_BYTES), may_alias
 typedef float narrow_doubles __attribute__((vector_size(VECTOR_BYTES / 2), may_alias));
 typedef float narrow_doubles_u __attribute__((vector_size(VECTOR_BYTES / 2), aligned(sizeof(float)), may_alias));
 
+static inline doubles no_doubles(void) { return (doubles){0}; }
 static inline doubles load_doubles(const double *p) { return *(const doubles_u *)p; }
 static inline void store_doubles(double *p, doubles v) { *(doubles_u *)p = v; }
 static inline void store_some_doubles(double *p, int64_t n, doubles v) { memcpy(p, &v, n * sizeof(double)); }

@@ -11,13 +11,13 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
 from _cells cimport (
-    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, item_size, keep_doubles, largest, load_doubles, pick_doubles,
+    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, item_size, keep_doubles, largest, load_doubles, no_doubles, pick_doubles,
     pick_reals, row_cells, runs, set_pick, store_doubles, store_some_doubles, strip, strips,
 )
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport divide_up, larger, smaller
 from _scratch cimport allocate_bytes, release
-from _storage cimport FLOAT32, FLOAT64, VL, fetch_lines, keep, load, narrow, real, store, store_some, vec, widen
+from _storage cimport FLOAT32, FLOAT64, VL, fetch_lines, keep, load, narrow, real, store, store_some, vec, widen, zero
 
 ctypedef fused total:                                   # what a storage type is summed in; unsigned, so that integers wrap
     float
@@ -42,8 +42,8 @@ cdef struct Gather:
     Cut cut                                             # of y; planes of a single channel count as channels
     bint ahead                                          # whether rows are fetched ahead
     Picks *picks                                        # of all cells of a row of planes, or NULL
-    int64_t count                                       # how many picks of a vector there are; 0: these would be too many
-    bint together                                       # whether all of a vector's are from one window
+    int64_t most                                        # columns of a cell
+    int64_t windows                                     # from which those of a vector are picked; 0: they are not
     int64_t batch                                       # planes that are done at once, 0 if they are not
     int64_t low, high                                   # rows of a cell, at least and at most
 

@@ -52,39 +52,37 @@ cdef bint pick_columns_of(const Gather *w, int64_t windows, int64_t most) noexce
 
 
 cdef int64_t pick_columns(const Gather *w) noexcept nogil:
-    """The same from as few windows as do; returns how many picks of a vector there are, 0 if they are too many."""
-    cdef int64_t most = largest(col_cells(w.g), w.g.cell_cols), windows = 1
-    while w.picks != NULL and w.storage <= FLOAT64 and windows * most <= MOST_PICKS and windows <= DOUBLES:
-        if pick_columns_of(w, windows, most):
-            return windows * most
+    """The same from as few windows as do; returns how many, 0 if there would be too many picks."""
+    cdef int64_t windows = 1
+    while w.picks != NULL and w.storage <= FLOAT64 and windows * w.most <= MOST_PICKS and windows <= DOUBLES:
+        if pick_columns_of(w, windows, w.most):
+            return windows
         windows *= 2
     return 0
 
 
-cdef inline void pick_cells(const Picks *picks, int64_t count, bint together, int64_t n, const total *sums, double height, total *dst) noexcept nogil:
-    """dst[0:n] = the means of a vector of cells, of so many picks, `together` from one window."""
+cdef inline void pick_cells(const Picks *picks, int64_t windows, int64_t most, int64_t n, const total *sums, double height, total *dst) noexcept nogil:
+    """dst[0:n] = the means of a vector of cells, which have at most so many columns."""
     cdef const Pick *p = picks.each
-    cdef const total *window = sums + p.first
-    cdef int64_t i
-    cdef vec v
-    cdef doubles d
+    cdef const total *window
+    cdef int64_t i, j
+    cdef vec v = zero()
+    cdef doubles d = no_doubles()
+    for i in range(windows):
+        window = sums + p.first
+        for j in range(most):
+            if total is float:
+                v = v + keep(pick_reals(<const real *> window, <const real *> window + VL, p.words), load(<const real *> p.kept))
+            elif total is double:
+                d = d + keep_doubles(pick_doubles(window, window + DOUBLES, p.words), p.kept)
+            p += 1
     if total is float:
-        v = keep(pick_reals(<const real *> window, <const real *> window + VL, p.words), load(<const real *> p.kept))
-        for i in range(1, count):
-            p = picks.each + i
-            window = window if together else sums + p.first
-            v = v + keep(pick_reals(<const real *> window, <const real *> window + VL, p.words), load(<const real *> p.kept))
         v = v / (<real> height * load(<const real *> picks.widths))
         if n >= VL:
             store(<real *> dst, v)
         else:
             store_some(<real *> dst, n, v)
     elif total is double:
-        d = keep_doubles(pick_doubles(window, window + DOUBLES, p.words), p.kept)
-        for i in range(1, count):
-            p = picks.each + i
-            window = window if together else sums + p.first
-            d = d + keep_doubles(pick_doubles(window, window + DOUBLES, p.words), p.kept)
         d = d / (height * load_doubles(picks.wide_widths))
         if n >= DOUBLES:
             store_doubles(dst, d)
@@ -93,15 +91,15 @@ cdef inline void pick_cells(const Picks *picks, int64_t count, bint together, in
 
 
 cdef void pick_all_cells(const Gather *w, const Picks *picks, int64_t n, const total *sums, double height, total *dst) noexcept nogil:
-    """dst[0:n] = the means of cells. Ratios below 2 have two or three columns, and one window: unrolled."""
+    """dst[0:n] = the means of cells. Ratios below 2 have two or three columns and one window: unrolled."""
     cdef int64_t lanes = VL if total is float else DOUBLES, i
     for i in range(divide_up(n, lanes)):
-        if w.together and w.count == 2:
-            pick_cells(picks + i, 2, True, n - i * lanes, sums, height, dst + i * lanes)
-        elif w.together and w.count == 3:
-            pick_cells(picks + i, 3, True, n - i * lanes, sums, height, dst + i * lanes)
+        if w.windows == 1 and w.most == 2:
+            pick_cells(picks + i, 1, 2, n - i * lanes, sums, height, dst + i * lanes)
+        elif w.windows == 1 and w.most == 3:
+            pick_cells(picks + i, 1, 3, n - i * lanes, sums, height, dst + i * lanes)
         else:
-            pick_cells(picks + i, w.count, False, n - i * lanes, sums, height, dst + i * lanes)
+            pick_cells(picks + i, w.windows, w.most, n - i * lanes, sums, height, dst + i * lanes)
 
 
 cdef inline void pick_row(const Gather *w, const Strip *t, int64_t r, const char *below, total *wide, total *sums, total *dst) noexcept nogil:
@@ -169,7 +167,7 @@ cdef void gather_planes(const Gather *w, const Strip *t, total *scratch) noexcep
             for i in range(divide_up(t.channels, w.batch)):
                 gather_batch(w, t.channel + i * w.batch, smaller(w.batch, t.channels - i * w.batch), scratch)
             return
-        if w.count:
+        if w.windows:
             for one.plane in range(t.channel, t.channel + t.channels):
                 gather_plane(w, &one, scratch)
             return
@@ -184,7 +182,7 @@ cdef int64_t batch(Gather *w) noexcept nogil:
     w.low, w.high = row_cells(g).size, largest(row_cells(g), g.cell_rows)
     for r in range(g.cell_rows):
         w.low = smaller(w.low, row_cells(g)[r].size)
-    if w.count == 0 or w.high - w.low >= HEIGHTS or g.cols > most:
+    if w.windows == 0 or w.high - w.low >= HEIGHTS or g.cols > most:
         return 0
     return TILE // (g.rows * g.cols)
 
@@ -195,8 +193,8 @@ cdef void plan_planes(Gather *w, int threads) noexcept nogil:
     cdef int64_t values = g.rows * g.cols
     w.cut = cut(1, g.planes, larger(smaller(SMALL // values, g.planes // (STRIPS * threads)), 1), MOST_CELLS, g.cell_rows, g.cell_cols, threads)
     w.cut.width = MOST_CELLS
-    w.count = pick_columns(w)
-    w.together = w.count == largest(col_cells(g), g.cell_cols)
+    w.most = largest(col_cells(g), g.cell_cols)
+    w.windows = pick_columns(w)
     w.batch = batch(w)
     if w.batch:
         w.cut.height = g.cell_rows

@@ -115,10 +115,8 @@ cdef struct Runs:                                       # how a row of a strip l
     int64_t count, step, size
 
 
-cdef inline Runs runs(const Cut *s, const Strip *t, int64_t width, int64_t pixel, int64_t channel, int64_t item) noexcept nogil:
-    """Those of `width` pixels; from pixel to pixel, and from channel to channel, in items of so many bytes."""
-    if channel != 1:
-        return Runs(t.channels, channel * item, width * item)
+cdef inline Runs runs(const Cut *s, const Strip *t, int64_t width, int64_t pixel, int64_t item) noexcept nogil:
+    """Those of `width` pixels, from pixel to pixel, in items of so many bytes."""
     if t.channels == s.depth:
         return Runs(1, 0, width * t.channels * item)
     return Runs(width, pixel * item, t.channels * item)

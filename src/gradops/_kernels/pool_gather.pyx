@@ -205,7 +205,7 @@ cdef void gather_rows(const Gather *w, const Strip *t, total *scratch) noexcept 
     cdef char *dst
     cdef const char *below
     pixels.depth = g.depth                              # also where planes count as channels
-    row = runs(&pixels, t, t.width, g.depth, 1, size)
+    row = runs(&pixels, t, t.width, g.depth, size)
     for r in range(t.top, t.bottom):
         dst = w.y + (((t.plane * g.cell_rows + r) * g.cell_cols + t.x) * g.depth + t.channel) * size
         below = dst + g.cell_cols * g.depth * size

@@ -284,7 +284,7 @@ cdef void spread_strip(const void *work, int64_t index, void *slab) noexcept nog
     cdef Scratch *s = <Scratch *> slab
     cdef Strip t = strip(&w.cut, index)
     cdef int64_t size = item_size(w.storage), down = w.g.cols * w.g.depth * size, h
-    cdef Runs row = runs(&w.cut, &t, t.width, w.g.depth, 1, size)
+    cdef Runs row = runs(&w.cut, &t, t.width, w.g.depth, size)
     cdef const double *above
     cdef const double *below
     cdef const char *next
@@ -324,9 +324,9 @@ cdef void cover(const Cell *cells, int64_t count, int64_t n, Span *spans) noexce
         spans[i].last = last
 
 
-cdef int64_t strip_values(const Pool *g, int64_t channels) noexcept nogil:
-    """Values of a row of a strip, which has so many channels: whole rows if they are short, else as many as CELLS cover."""
-    if g.cols * channels <= TILE:
+cdef int64_t strip_values(const Pool *g) noexcept nogil:
+    """Values of a row of a strip: whole rows if they are short, else as many as CELLS cover."""
+    if g.cols * g.depth <= TILE:
         return TILE
     return smaller(CELLS * g.cols // g.cell_cols, TILE)
 
@@ -344,7 +344,7 @@ cdef void plan(Spread *w, int threads) noexcept nogil:
     if w.picks != NULL and is_regular(w.row_spans, g.rows) and is_regular(w.col_spans, g.cols):
         plan_planes(w, threads)
     else:
-        w.cut = cut(g.planes, g.depth, TILE, strip_values(g, g.depth), g.rows, g.cols, threads)
+        w.cut = cut(g.planes, g.depth, TILE, strip_values(g), g.rows, g.cols, threads)
         w.picks = NULL
     w.cells = w.sums = 0
     for i in range(g.cols):

@@ -1,10 +1,11 @@
 """Fixtures and profiles that every test shares."""
 
 import ctypes
+import inspect
 import mmap
 import os
-import re
 import sys
+from contextlib import contextmanager
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before OpenMP is loaded: workers of pytest share the CPUs
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is, for the same reason
@@ -43,48 +44,61 @@ SLOWEST = (
 
 
 def pytest_collection_modifyitems(items):
-    """The files that take longest come first, so that no worker is left with one in the end; the levels of a case follow each other. What would only repeat
-    a whole level's kernels at a partial one is left out."""
-    items[:] = [item for item in items if not repeats(item)]
-    order, places = {name: place for place, name in enumerate(SLOWEST)}, {}
-    for item in items:
-        places.setdefault(case_of(item), len(places))
-    items.sort(key=lambda item: (order.get(item.path.stem, len(order)), places[case_of(item)]))
+    """The files that take longest come first, so that no worker is left with one in the end. Items that would only repeat others are left out."""
+    items[:] = [item for item in items if not repeats(item, given(item).get("level"))]
+    order = {name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
-def repeats(item):
+@pytest.fixture
+def level():
+    """Every instruction set level that this CPU runs, forced while the test runs: one item runs at all of them."""
+    return tuple(level for level in LEVELS if runnable(level))
+
+
+@pytest.fixture
+def whole_level():
+    """The same without those that have `conv` alone, and all other kernels from another level."""
+    return tuple(level for level in LEVELS if runnable(level) and level not in PARTIAL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Call a test that takes a level once at each. An item costs as much time as most of these tests take, and all levels share what is expected."""
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    name = next((name for name in ("level", "whole_level") if isinstance(arguments.get(name), tuple)), None)
+    if name is None:
+        return None
+    for level in arguments[name]:
+        if not repeats(pyfuncitem, level):
+            with forced(level), noted(f"at level {level}"):
+                pyfuncitem.obj(**arguments | {name: level})
+    return True
+
+
+@contextmanager
+def noted(note):
+    """Add a note to what is raised in the block."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(note)
+        raise
+
+
+def given(item):
+    """What a test is parametrised with, by name."""
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def repeats(item, level):
     """Whether a test would run, at a partial level, nothing but the kernels of the whole one: for another type than bfloat16, or without `conv`."""
-    given = item.callspec.params if hasattr(item, "callspec") else {}
-    op, problem = given.get("op"), given.get("problem")
-    if given.get("level") not in PARTIAL:
+    op, problem = given(item).get("op"), given(item).get("problem")
+    if level not in PARTIAL:
         return False
     if isinstance(op, Op) and op.kind != "dense" and problem is not None and "conv" not in accepting(op, problem):
         return True
-    return any(str(value) in ("float16", "float32", "float64") for value in given.values())
-
-
-def case_of(item):
-    """A test and what it is given but for its level: what is kept of the last cases serves all levels."""
-    return re.sub(rf"\b({'|'.join(LEVELS)})\b", "", item.nodeid)
-
-
-def at(level):
-    if not runnable(level):
-        pytest.skip(f"this CPU does not run {level}")
-    with forced(level):
-        yield level
-
-
-@pytest.fixture(params=LEVELS)
-def level(request):
-    """Every instruction set level that this CPU runs, forced while the test runs."""
-    yield from at(request.param)
-
-
-@pytest.fixture(params=[level for level in LEVELS if level not in PARTIAL])
-def whole_level(request):
-    """The same without those that have `conv` alone, and all other kernels from another level."""
-    yield from at(request.param)
+    return any(str(value) in ("float16", "float32", "float64") for value in given(item).values())
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ endforeach()
 # nor do copies of loops for the strides they may have (packing they do: up to 1.5 times).
 set(GRADOPS_UNSEARCHED "")
 set(GRADOPS_UNROLLED --param=max-completely-peeled-insns=2000 --param=max-completely-peel-times=32 --param=max-peel-branches=1000)
-foreach(search tree-vrp tree-dominator-opts tree-pre split-paths)
+foreach(search tree-ccp tree-vrp tree-dominator-opts tree-pre split-paths)
   list(APPEND GRADOPS_UNSEARCHED -fno-${search})
 endforeach()
 set(GRADOPS_FLAGS_OF_torch_convolution -fexceptions)           # through which PyTorch's errors are thrown

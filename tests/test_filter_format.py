@@ -2,6 +2,7 @@
 what `gemv` has in a vector."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -110,6 +111,19 @@ def test_taps_of_any_filter_may_lie_innermost(op, problem):
     for dtype in DTYPES:
         with forced(algorithm="conv"):
             check(op, problem, dtype, filter_format="KCRS")
+
+
+PATCHES = [
+    Problem(n=2, h=32, w=64, c=3, k=34, r=16, s=16, strides=(16, 16), layout="NCHW"),
+    Problem(n=3, h=24, w=40, c=2, k=101, r=8, s=5, strides=(8, 5), layout="NCHW"),
+]
+
+
+@pytest.mark.parametrize("problem", PATCHES, ids=str)
+def test_filters_of_patches_in_planes_have_all_orders(problem, level):
+    for dtype, filter_format in product(DTYPES, ("KRSC", "KCRS")):
+        with forced(algorithm="conv"):
+            check(OPS["conv2d_backprop_input"], problem, dtype, filter_format=filter_format)
 
 
 FEW_PIXELS = [

@@ -1,13 +1,14 @@
-"""Few channels of a result, of which a block of pixels is multiplied as one by tiles: bfloat16 where the CPU has them, everything else beside."""
+"""Few channels of a result, of which a block of pixels is multiplied as one by tiles: bfloat16 where the CPU has them, everything else beside. Patches in planes,
+which all levels and types fold."""
 
 import numpy as np
 import pytest
-from checks import check_edge, check_spread, check_threads, running
+from checks import check_edge, check_integers, check_random, check_spread, check_threads, own_dtypes, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
 
-from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named, random_integers
+from gradops.testing import OPS, Problem, accepting, assert_close, assert_exact, dtype_named, random_integers
 
 INPUT, OUTPUT = OPS["conv2d_backprop_input"], OPS["conv2d"]
 BFLOAT16 = dtype_named("bfloat16")
@@ -40,6 +41,16 @@ CASES = [
     for op, bases in ((INPUT, INPUTS), (OUTPUT, OUTPUTS))
     for base in bases
     for layout in ("nhwc", "nchw")
+]
+PATCHES = [  # side by side in planes, all of whose numbers are products at once
+    Problem(n=3, h=64, w=80, c=3, k=34, r=16, s=16, strides=(16, 16), layout="NCHW"),
+    Problem(n=2, h=56, w=70, c=3, k=64, r=14, s=14, strides=(14, 14), layout="NCHW"),
+    Problem(n=8, h=32, w=32, c=5, k=24, r=4, s=8, strides=(4, 8), layout="NCHW"),
+    Problem(n=9, h=24, w=40, c=2, k=101, r=8, s=5, strides=(8, 5), layout="NCHW"),  # no pairs of channels
+    Problem(n=2, h=64, w=64, c=4, k=520, r=16, s=16, strides=(16, 16), layout="NCHW"),  # the most, in two passes
+    Problem(n=1, h=20, w=16, c=37, k=17, r=5, s=4, strides=(5, 4), layout="NCHW"),  # few patches
+    Problem(n=1, h=8, w=128, c=2, k=9, r=4, s=64, strides=(4, 64), layout="NCHW"),  # the longest runs
+    Problem(n=2, h=24, w=1, c=3, k=6, r=8, s=1, strides=(8, 1), layout="NCHW"),  # which one column becomes
 ]
 conv = running("conv")
 
@@ -92,3 +103,46 @@ def test_any_shape_is_exact(n, image, channels, taps, strides, padding, layout):
 @pytest.mark.parametrize(("op", "problem"), CASES[:4])
 def test_nothing_is_read_beyond_an_operand(op, problem, level, at_the_edge):
     check_edge(conv, op, problem, "bfloat16", at_the_edge)
+
+
+@pytest.mark.parametrize("problem", PATCHES, ids=str)
+def test_patches_in_planes_are_exact(problem, level):
+    check_integers(conv, INPUT, problem)
+    check_random(conv, INPUT, problem)
+    for dtype in own_dtypes(INPUT):
+        check_threads(conv, INPUT, problem, dtype)
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["filter", "out_backprop"])
+@pytest.mark.parametrize("problem", PATCHES, ids=str)
+def test_infinities_of_patches_go_only_where_their_products_go(problem, at, level):
+    for dtype in own_dtypes(INPUT):
+        _, _, finite = check_spread(conv, INPUT, problem, dtype, np.inf, at, lambda size: size // 2)
+        assert not finite.all()
+
+
+@pytest.mark.parametrize("problem", PATCHES, ids=str)
+def test_nothing_is_read_beyond_an_operand_of_patches(problem, level, at_the_edge):
+    for dtype in own_dtypes(INPUT):
+        check_edge(conv, INPUT, problem, dtype, at_the_edge)
+
+
+@given(problem=st.data())
+def test_any_patches_in_planes_are_exact(problem):
+    draw = problem.draw
+    (r, s), (u, v) = (
+        draw(st.tuples(*[st.integers(1, most)] * 2), label=name) for name, most in (("taps", 9), ("patches", 7))
+    )
+    n, c, k = draw(st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 40)), label="channels")
+    some = Problem(n=n, h=r * u, w=s * v, c=c, k=k, r=r, s=s, strides=(r, s), layout="NCHW")
+    check_integers(conv, INPUT, some)
+
+
+def test_long_rows_of_patches_in_planes_are_left_to_it():
+    def first(halves=False, **changed):
+        given = {"h": 224, "w": 224, "c": 3, "k": 96, "r": 8, "s": 8, "strides": (8, 8), "layout": "NCHW"} | changed
+        return accepting(INPUT, Problem(**given), halves)[0]
+
+    assert first() == first(halves=True) == first(s=16, strides=(8, 16)) == "conv"
+    for short in {"s": 4, "strides": (8, 4)}, {"h": 230}, {"w": 225}, {"h": 192, "r": 64, "strides": (64, 8)}:
+        assert first(**short) == "stem"

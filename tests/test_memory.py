@@ -98,6 +98,7 @@ BOUNDED = [
     Problem(n=1, h=112, w=112, c=96, m=1, r=5, s=5, padding="SAME"),
     Problem(n=2, h=112, w=112, c=256, k=256, r=3, s=3, groups=64, padding="SAME"),
     Problem(n=16, h=5, w=5, c=300, k=1000, r=5, s=5),
+    Problem(n=2, h=224, w=224, c=3, k=768, r=16, s=16, strides=(16, 16)),
     Problem(n=1, h=40, w=4096, c=32, m=1, r=7, s=3, strides=(2, 2), padding="SAME"),
     Problem(n=1, h=40, w=4000, c=32, m=1, r=7, s=3, dilations=(1, 2048), padding="SAME"),
     Problem(n=1, h=160, w=2000, c=32, m=1, r=3, s=3, strides=(16, 16), padding="SAME"),

@@ -506,6 +506,26 @@ patch         time                  numbers
 One tap (1x1) shares nothing that `stem` could use twice: 1.0 to 2.5 times that of `conv`.
 """
 
+PATCH_COLUMNS, MOST_PATCH = {False: range(8, 65), True: range(4, 65)}, 1024
+"""The same of planes: columns of a patch, without and with products of pairs, and all of its numbers (MOST_RUN of conv_gather_fold.pxi and CHANNELS of conv_gather.pyx). Time of
+`stem` over that of `conv`, float32, bfloat16, float64, and float32 with AVX2, NCHW, 8 images of 224x224, 2 threads of a Zen 4.
+
+===================  ======================
+patch, outputs       time
+===================  ======================
+4x4x3, 96            0.73  1.19  0.64  0.91
+5x5x3, 96            0.80  1.22  0.70  0.91
+7x7x3, 96            0.82  1.55  0.80  1.40
+8x8x3, 96            1.30  2.03  1.05  1.47
+8x8x3, 384           1.35  2.25  1.07  1.93
+8x8x1, 16            1.34  1.61  1.40  1.21
+14x14x3, 1024        2.09  3.78  1.38  1.80
+16x16x3, 32          2.00  2.96  1.41  1.64
+16x16x3, 768         2.39  4.62  1.19  2.03
+16x16x3, 768, 32x32  5.68  3.85  2.62  3.99
+===================  ======================
+"""
+
 MOST_STEM_SCRATCH = 400_000
 """Numbers that the ring of rows of `stem` may hold: 2 MiB with the rest of its scratch, and what stays in a cache."""
 
@@ -697,7 +717,7 @@ def _dense(
             few = _few_beside_dots(rows, cols, per_group, outputs, paired, few)
     else:
         accepts = _stem_gathers(result, rows, cols, per_group, outputs)
-        patches = data_format == "NHWC" and groups == 1 and side_by_side(cols) and cols.taps * per_group >= LEAST_PATCH
+        patches = groups == 1 and _patches(result, rows, cols, per_group, outputs, data_format, paired)
         fills = doubles and data_format == "NHWC" and (per_group if result == "input" else outputs) == WHOLE_VECTOR
         few = not (rows.taps == cols.taps == 1 or patches or fills)
     if not accepts:
@@ -842,6 +862,16 @@ def _multiplied(result: str, rows: Axis, cols: Axis, groups: int, outputs: int, 
 def side_by_side(axis: Axis) -> bool:
     """Whether patches lie side by side, with nothing between or beyond them."""
     return axis.taps == axis.stride and axis.dilation == 1 and axis.before == 0 and axis.size == axis.out * axis.stride
+
+
+def _patches(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int, data_format: str, paired: bool) -> bool:
+    """Whether rows of patches that lie side by side are left to `conv`, which reads or writes each at once."""
+    if not side_by_side(cols):
+        return False
+    if data_format == "NHWC":
+        return cols.taps * per_group >= LEAST_PATCH
+    folds = side_by_side(rows) and rows.taps * cols.taps * per_group <= MOST_PATCH and not (paired and outputs % 2)
+    return result == "input" and folds and cols.taps in PATCH_COLUMNS[paired]
 
 
 def _stem_gathers(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:

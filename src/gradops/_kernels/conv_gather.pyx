@@ -62,6 +62,7 @@ cdef struct OnePair:                                    # a problem and its only
 cdef struct Fold:                                       # of `conv_gather_fold`: blocks of pixels whose channels are those of one
     const Problem *g                                    # the problem that has those pixels
     int64_t rows, cols                                  # of a block
+    int64_t row, col, channel                           # distances in its channels
     int64_t pixels                                      # that are multiplied at a time, at most: blocks, if there are any
 
 
@@ -91,7 +92,7 @@ cdef struct Gather:
     Lane rest                                           # of planes that are used in place: the pixels that whole vectors leave
     int64_t missing                                     # channels of src that are zeros
     int64_t chunks                                      # of the channels of src, of which the problem has those of one
-    Fold fold                                           # of no rows if pixels are not folded
+    Fold fold                                           # of no rows if pixels are not folded; blocks have all of its channels
     bint sparse                                         # whether the filter has zeros that the problem's has not: sums tell if they are not finite
     bint *finite                                        # cleared if the filter holds an infinity or NaN
     real *filter_panels
@@ -240,7 +241,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.shared = shares_band(w)
-    w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS)
+    w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS and w.fold.rows == 0)
     w.in_turns = w.channel_rows and has_turns(w)
     w.beside = w.channel_rows and not w.in_turns and w.g.col_lanes > 1 and w.g.dst_x == 1
     w.unit, w.tile_rows = NR if w.channel_rows else MR, TILE
@@ -255,13 +256,13 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.threads = threads
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
     w.channels = CHANNELS // 2 if w.in_turns else CHANNELS if w.channel_rows or TILE > 1 or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
-    if not w.channel_rows and (leaves_cache(w) or w.chunks > 1):
+    if not w.channel_rows and w.fold.rows == 0 and (leaves_cache(w) or w.chunks > 1):
         w.channels = near_channels(w)
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
     w.groups = 1 if w.g.dst_c != 1 and w.channel_rows else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
     plan_blocks(w)
     while threads > 1 and w.blocks[pairs] < (FEW_BLOCKS if TILE > 1 and w.channel_rows else BLOCKS) * threads:
-        if w.channels > larger(2 * w.pixels, 2 * NR):
+        if w.channels > larger(2 * w.pixels, 2 * NR) and w.fold.rows == 0:
             w.channels = in_panels(w.channels, 2)
         elif w.pixels > 2 * MR:
             w.pixels = w.pixels // 2
@@ -361,7 +362,7 @@ cdef char *dst_pixel(const Gather *w, const Patches *p, const Block *b, const Pi
 
 cdef void store_pixels(const Gather *w, const Patches *p, const Block *b, Pixel *at, int64_t count) noexcept nogil:
     """Writes the next pixels of a block, row by row or, where those of a channel are contiguous, plane by plane; c holds them from its beginning on."""
-    if TILE > 1 and w.fold.rows:
+    if w.fold.rows:
         unfold(w, p, b, at, count)
     else:
         store_rows(w, p, b, at, count)

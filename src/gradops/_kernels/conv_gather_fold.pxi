@@ -1,8 +1,9 @@
-"""Part of `conv_gather`: pixels of dst, side by side, as channels of one (space to depth), for tiles (TILE): few channels fill few of their columns, those of a block
-of pixels, which has the taps of all of them, fill more. With strides, they are pixels of all phases.
+"""Part of `conv_gather`: pixels of dst, side by side, as channels of one (space to depth). Few channels fill few columns of tiles (TILE), those of a block of pixels,
+which has the taps of all of them, fill more. With strides, they are pixels of all phases. Whatever multiplies, planes of *patches* that lie side by side are
+folded, each of whose pixels has one tap: src is packed once for all of them, and the filter needs no zeros and no other order.
 
-Where a pixel has no tap, the filter has zeros, which would spread infinities: sums that are not finite are told, and a problem that is computed as such
-(`unpadded`) is not folded.
+Where a pixel of a block has no tap, the filter has zeros, which would spread infinities: sums that are not finite are told, and a problem that is computed as
+such (`unpadded`) is not folded.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
@@ -19,6 +20,8 @@ cdef enum:
     MOST_WINDOW = 1 << 10                               # taps of a block on either axis
     MOST_TIMES = 4                                      # as many pixels of each phase on either side of a block, at most
     PAIRS_FOLDED = 2 * TILE                             # MOST_FOLDED, in pairs
+    LEAST_RUN = 4                                       # columns of a patch, at least,
+    MOST_RUN = 64                                       # and at most
 
 
 cdef struct Folded:                                     # where a filter goes
@@ -59,12 +62,34 @@ cdef int64_t lane_steps(const Lane *lanes, int64_t count, int64_t unit) noexcept
     return total
 
 
+cdef bint are_patches(const Problem *g) noexcept nogil:
+    """Whether dst is patches in planes, whose pixels have the taps of a filter, in turn, and long enough rows."""
+    cdef Lane row, col
+    if g.unpadded or not g.covered or g.groups > 1 or g.dst_c == 1 or g.src_c == 1 or g.src_channels % PAIR:
+        return False
+    if not LEAST_RUN <= g.col_lanes <= MOST_RUN or g.row_lanes * g.col_lanes * g.dst_channels > CHANNELS:
+        return False
+    return lies_in_turn(row_lanes(g), g.row_lanes, &row) and lies_in_turn(col_lanes(g), g.col_lanes, &col)
+
+
+cdef bint lies_in_turn(const Lane *lanes, int64_t count, Lane *all) noexcept nogil:
+    """Whether each lane has one tap, of the same row or column of src, in the order of the filter."""
+    cdef int64_t i
+    for i in range(count):
+        if lanes[i].out_start != i or lanes[i].filter_start != i:
+            return False
+    return fold_lanes(lanes, count, 1, all) and all.taps == 1
+
+
 cdef Fold fold_of(const Problem *g) noexcept nogil:
     """The blocks that take the fewest products of tiles, at most three quarters of those without; none, of no rows, if there are no such."""
     cdef int64_t least = lane_steps(row_lanes(g), g.row_lanes, 1) * lane_steps(col_lanes(g), g.col_lanes, TILE) * 3 // 4, steps, i, j, columns, pixels
     cdef Fold best
     cdef Lane row, col
     best.g, best.rows, best.cols, best.pixels = g, 0, 0, PIXELS
+    if are_patches(g):
+        best.rows, best.cols = g.row_lanes, g.col_lanes
+        return best
     if TILE == 1 or g.unpadded or not g.covered or g.groups > 1 or g.dst_channels > TILE // 2:
         return best
     for i in range(1, MOST_TIMES + 1):
@@ -90,9 +115,8 @@ cdef int64_t banded_pixels(const Problem *g, const Lane *row, const Lane *col) n
     return pixels if pixels >= LEAST_BANDED else 0
 
 
-cdef void fold(const Fold *f, Problem *whole) noexcept nogil:
-    """The problem of blocks, whose pixels follow each other, and whose filter lies [tap][row, column and channel of a pixel][what lies side by side in the filter]
-    or, if those are channels of dst, the other way."""
+cdef void fold(Fold *f, Problem *whole) noexcept nogil:
+    """The problem of blocks, whose pixels follow each other."""
     cdef const Problem *g = f.g
     cdef Lane *lanes = <Lane *> (whole + 1)
     whole[0] = g[0]
@@ -103,6 +127,23 @@ cdef void fold(const Fold *f, Problem *whole) noexcept nogil:
     whole.dst_c, whole.dst_x, whole.dst_y = 1, whole.dst_channels, whole.dst_cols * whole.dst_channels
     whole.dst_n = whole.dst_rows * whole.dst_y
     whole.filter_rows, whole.filter_cols = lanes[0].taps, lanes[1].taps
+    if are_patches(g):
+        order_as_filter(f, whole)
+    else:
+        order_as_dst(f, whole)
+
+
+cdef void order_as_filter(Fold *f, Problem *whole) noexcept nogil:
+    """Channels of patches lie as they do in the filter, all of whose taps are one."""
+    whole.filter_dst = smaller(f.g.filter_dst, f.g.filter_x)
+    f.row, f.col, f.channel = f.g.filter_y // whole.filter_dst, f.g.filter_x // whole.filter_dst, f.g.filter_dst // whole.filter_dst
+
+
+cdef void order_as_dst(Fold *f, Problem *whole) noexcept nogil:
+    """Channels of blocks lie as in dst; those of the filter [tap][row, column and channel of a pixel][what lies side by side in the filter] or, if those are
+    channels of dst, the other way."""
+    cdef const Problem *g = f.g
+    f.row, f.col, f.channel = f.cols * g.dst_channels, g.dst_channels if g.dst_c == 1 else 1, 1 if g.dst_c == 1 else f.cols
     whole.filter_src, whole.filter_dst = 1 if g.filter_src == 1 else whole.dst_channels, g.src_channels if g.filter_src == 1 else 1
     whole.filter_x = whole.dst_channels * g.src_channels
     whole.filter_y = whole.filter_cols * whole.filter_x
@@ -110,10 +151,8 @@ cdef void fold(const Fold *f, Problem *whole) noexcept nogil:
 
 
 cdef int64_t column_of(const Fold *f, int64_t y, int64_t x, int64_t channel) noexcept nogil:
-    """Which channel of a block a pixel's is: in the order of dst."""
-    if f.g.dst_c == 1:
-        return (y * f.cols + x) * f.g.dst_channels + channel
-    return (y * f.g.dst_channels + channel) * f.cols + x
+    """Which channel of a block a pixel's is."""
+    return y * f.row + x * f.col + channel * f.channel
 
 
 cdef void fold_tap(const void *work, int64_t index, void *_) noexcept nogil:
@@ -170,15 +209,24 @@ cdef int64_t rows_inside(const Gather *w, const Pixel *at) noexcept nogil:
 cdef void unfold_runs(const Gather *w, const real *sums, int64_t count, const Pixel *at) noexcept nogil:
     """Row by row of dst what lies side by side there, of all channels or of one."""
     cdef int64_t planes = w.fold.g.dst_channels if w.fold.g.dst_c != 1 else 1, run = w.g.dst_channels // (w.fold.rows * planes), ldc = w.channels + PAD
-    cdef int64_t left = pixels_inside(w, count, at) * run // w.fold.cols, i, j, n
-    cdef real[MR * MOST_FOLDED + VL] line
+    cdef int64_t left = pixels_inside(w, count, at) * run // w.fold.cols, n
+    cdef real[MR * MOST_RUN + VL] line
     for n in range(rows_inside(w, at) * planes):
-        for i in range(count):
-            j = 0
-            while j < run:                              # and beyond, where the next one is going to be
-                store(line + i * run + j, load(sums + i * ldc + n * run + j))
-                j += VL
+        take_runs(sums + column_of(&w.fold, n // planes, 0, n % planes), ldc, count, run, w.fold.col if planes > 1 else 1, line)
         narrow_block(w.storage, line, left, 1, left, dst_of(w, at, n // planes, n % planes), left, 1)
+
+
+cdef void take_runs(const real *src, int64_t ld, int64_t count, int64_t run, int64_t step, real *dst) noexcept nogil:
+    """dst[i, j] = src[i ld + j step]; beyond, where the next one is going to be."""
+    cdef int64_t i, j
+    for i in range(count):
+        j = 0
+        while step == 1 and j < run:
+            store(dst + i * run + j, load(src + i * ld + j))
+            j += VL
+        while j < run:
+            dst[i * run + j] = src[i * ld + j * step]
+            j += 1
 
 
 cdef void unfold_pairs(const Gather *w, const real *sums, int64_t count, const Pixel *at) noexcept nogil:
@@ -197,6 +245,9 @@ cdef int drive_folded(Gather *w, int threads) noexcept nogil:
     cdef Folded folded
     cdef int failed
     fold(&w.fold, &whole.problem)
+    if are_patches(w.g):
+        w.g = &whole.problem
+        return drive(w, threads)
     folded.w, folded.whole = w, &whole.problem
     folded.dense = <char *> allocate_bytes(whole.problem.filter_group * item_size(w.storage))
     if folded.dense == NULL:

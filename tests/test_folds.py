@@ -146,3 +146,4 @@ def test_long_rows_of_patches_in_planes_are_left_to_it():
     assert first() == first(halves=True) == first(s=16, strides=(8, 16)) == "conv"
     for short in {"s": 4, "strides": (8, 4)}, {"h": 230}, {"w": 225}, {"h": 192, "r": 64, "strides": (64, 8)}:
         assert first(**short) == "stem"
+    assert first(h=16, w=8) == "conv" and first(h=8, w=8) == first(n=9, h=8, w=8) == "gemv"

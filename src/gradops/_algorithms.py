@@ -509,7 +509,7 @@ One tap (1x1) shares nothing that `stem` could use twice: 1.0 to 2.5 times that 
 PATCH_COLUMNS, MOST_PATCH = {False: range(8, 65), True: range(4, 65)}, 1024
 """The same of planes, where only gradients are folded: columns of a patch, without and with products of pairs, and all of its numbers, at most (MOST_RUN of
 conv_gather_fold.pxi and CHANNELS of conv_gather.pyx). Time of `stem` over that of `conv`, float32, bfloat16, float64, and float32 with AVX2, NCHW, 8 images of
-224x224, and one of 32x32, 2 threads of a Zen 4.
+224x224, 2 threads of a Zen 4.
 
 ===================  ======================
 patch, outputs       time
@@ -523,8 +523,10 @@ patch, outputs       time
 14x14x3, 1024        2.09  3.78  1.38  1.80
 16x16x3, 32          2.00  2.96  1.41  1.64
 16x16x3, 768         2.39  4.62  1.19  2.03
-16x16x3, 768, 32x32  5.68  3.85  2.62  3.99
 ===================  ======================
+
+`gemv` would have to read the filter for each row and column of few patches: of one image of 16x16, 32x32, 48x48 and 64x64, it takes 0.8, 10, 16 and 11 times
+as long (16x16x3, 768, float32; float64 0.4, 2.0, 4.4, 11), so images of one patch, 0.4 to 0.8 however many, are left to it.
 """
 
 MOST_STEM_SCRATCH = 400_000
@@ -677,7 +679,9 @@ def algorithms(
             return _conv_first(others) if pixels <= MOST_SUMMED_PIXELS and others[0] == "winograd" else others
         points = not paired and others[0] == "conv" and all(_point(axis) for axis in (rows, cols))
         summed = outputs if result == "input" else per_group
-        return _few_pixels(sharing, points, paired, by_slots, summed, others)
+        folds = data_format == "NCHW" and _patches(result, rows, cols, per_group, outputs, data_format, paired)
+        folded = groups == 1 and folds and rows.out * cols.out > 1
+        return _few_pixels(sharing, points, folded, paired, by_slots, summed, others)
     if outputs != 1:
         return _multiplied(result, rows, cols, groups, outputs, data_format)
     inplace = groups >= WIDEST_VECTOR and _inplace(result, rows, cols)
@@ -799,7 +803,7 @@ def _point(axis: Axis) -> bool:
 
 
 def _few_pixels(
-    sharing: Sharing, points: bool, paired: bool, by_slots: bool, summed: int, others: tuple[str, ...]
+    sharing: Sharing, points: bool, folded: bool, paired: bool, by_slots: bool, summed: int, others: tuple[str, ...]
 ) -> tuple[str, ...]:
     """`others`, `conv` first where it has the fewest products, with `gemv` in its place if it accepts; so many channels are summed."""
     if sharing.splits and sharing.inside < WINOGRAD_PRODUCTS:
@@ -808,7 +812,7 @@ def _few_pixels(
         return others
     few = by_slots and sharing.pixels <= MOST_DOTS and summed < LEAST_SLOTS * sharing.pixels
     many = paired and sharing.pixels > MOST_PAIRED[by_slots]
-    taken = sharing.reads <= MOST_READS and not (few or many)
+    taken = sharing.reads <= MOST_READS and not (few or many or folded)
     return ("gemv", *others) if taken else (others[0], "gemv", *others[1:])
 
 

@@ -78,9 +78,11 @@ def pytest_pyfunc_call(pyfuncitem):
 
 @contextmanager
 def noted(note):
-    """Add a note to what is raised in the block."""
+    """Add a note to what fails in the block."""
     try:
         yield
+    except pytest.skip.Exception:
+        raise
     except BaseException as error:
         error.add_note(note)
         raise

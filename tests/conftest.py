@@ -65,14 +65,15 @@ def whole_level():
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Call a test that takes a level once at each. An item costs as much time as most of these tests take, and all levels share what is expected."""
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    arguments = pyfuncitem.funcargs
     name = next((name for name in ("level", "whole_level") if isinstance(arguments.get(name), tuple)), None)
     if name is None:
         return None
+    parameters = inspect.signature(pyfuncitem.obj).parameters
     for level in arguments[name]:
         if not repeats(pyfuncitem, level):
             with forced(level), noted(f"at level {level}"):
-                pyfuncitem.obj(**arguments | {name: level})
+                pyfuncitem.obj(**{each: level if each == name else arguments[each] for each in parameters})
     return True
 
 

@@ -679,8 +679,8 @@ def algorithms(
             return _conv_first(others) if pixels <= MOST_SUMMED_PIXELS and others[0] == "winograd" else others
         points = not paired and others[0] == "conv" and all(_point(axis) for axis in (rows, cols))
         summed = outputs if result == "input" else per_group
-        folds = data_format == "NCHW" and _patches(result, rows, cols, per_group, outputs, data_format, paired)
-        folded = groups == 1 and folds and rows.out * cols.out > 1
+        several = data_format == "NCHW" and rows.out * cols.out > 1
+        folded = several and _folds_patches(result, rows, cols, groups, per_group, outputs, paired)
         return _few_pixels(sharing, points, folded, paired, by_slots, summed, others)
     if outputs != 1:
         return _multiplied(result, rows, cols, groups, outputs, data_format)
@@ -722,7 +722,10 @@ def _dense(
             few = _few_beside_dots(rows, cols, per_group, outputs, paired, few)
     else:
         accepts = _stem_gathers(result, rows, cols, per_group, outputs)
-        patches = groups == 1 and _patches(result, rows, cols, per_group, outputs, data_format, paired)
+        if data_format == "NHWC":
+            patches = groups == 1 and side_by_side(cols) and cols.taps * per_group >= LEAST_PATCH
+        else:
+            patches = _folds_patches(result, rows, cols, groups, per_group, outputs, paired)
         fills = doubles and data_format == "NHWC" and (per_group if result == "input" else outputs) == WHOLE_VECTOR
         few = not (rows.taps == cols.taps == 1 or patches or fills)
     if not accepts:
@@ -869,14 +872,13 @@ def side_by_side(axis: Axis) -> bool:
     return axis.taps == axis.stride and axis.dilation == 1 and axis.before == 0 and axis.size == axis.out * axis.stride
 
 
-def _patches(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int, data_format: str, paired: bool) -> bool:
-    """Whether rows of patches that lie side by side are left to `conv`, which reads or writes each at once."""
-    if not side_by_side(cols):
-        return False
-    if data_format == "NHWC":
-        return cols.taps * per_group >= LEAST_PATCH
-    folds = side_by_side(rows) and rows.taps * cols.taps * per_group <= MOST_PATCH and not (paired and outputs % 2)
-    return result == "input" and folds and cols.taps in PATCH_COLUMNS[paired]
+def _folds_patches(
+    result: str, rows: Axis, cols: Axis, groups: int, per_group: int, outputs: int, paired: bool
+) -> bool:
+    """Whether planes are patches all of whose numbers `conv` computes at once (`are_patches` of conv_gather_fold.pxi)."""
+    beside = result == "input" and groups == 1 and side_by_side(rows) and side_by_side(cols)
+    few = rows.taps * cols.taps * per_group <= MOST_PATCH and not (paired and outputs % 2)
+    return beside and few and cols.taps in PATCH_COLUMNS[paired]
 
 
 def _stem_gathers(result: str, rows: Axis, cols: Axis, per_group: int, outputs: int) -> bool:

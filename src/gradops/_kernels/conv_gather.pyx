@@ -7,7 +7,7 @@ larger than src each thread has its own channels. Packed: the filter once; patch
 lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band, or patches are packed for few
 channels of dst; there, one thread computes all lanes of columns of some rows. Tiles multiply groups in bundles, few channels of dst in blocks of pixels,
-many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips.
+many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips. Patches in planes of dst are one product, of pixel rows.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -45,7 +45,7 @@ cdef enum:
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_BLOCKS = 2                                      # the same of channel rows in tiles, which read the filter for each: 4 take 1.0 to 1.4 of the time (Granite Rapids)
-    MOST_FOLDED = 4 * TILE                              # channels of a block of pixels, at most
+    MOST_FOLDED = 4 * TILE                              # channels of a block of pixels in tiles, at most
     MORE_TILES = 4                                      # one for as many is few: of 72 steps, 6 times 12 instead of 4 times 16 and 8
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
 

@@ -82,7 +82,7 @@ cdef bint lies_in_turn(const Lane *lanes, int64_t count, Lane *all) noexcept nog
 
 
 cdef Fold fold_of(const Problem *g) noexcept nogil:
-    """The blocks that take the fewest products of tiles, at most three quarters of those without; none, of no rows, if there are no such."""
+    """Patches, or else the blocks that take the fewest products of tiles, at most three quarters of those without; none, of no rows, if there are no such."""
     cdef int64_t least = lane_steps(row_lanes(g), g.row_lanes, 1) * lane_steps(col_lanes(g), g.col_lanes, TILE) * 3 // 4, steps, i, j, columns, pixels
     cdef Fold best
     cdef Lane row, col

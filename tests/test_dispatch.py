@@ -29,7 +29,17 @@ SELECTED = "from gradops import _dispatch; print(_dispatch.selected(), _dispatch
 def test_levels_are_ordered_and_generic_always_runs():
     assert LEVELS == ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16", "x86_64_v4_amx")
     assert runnable("generic")
-    assert list(_dispatch.available()) == [level for level in LEVELS if runnable(level)]
+    assert sorted(_dispatch.available(), key=LEVELS.index) == [level for level in LEVELS if runnable(level)]
+
+
+@pytest.mark.skipif(not runnable("x86_64_v4_bf16"), reason="this CPU lacks the level x86_64_v4_bf16")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/cpuinfo is Linux's")
+def test_dot_products_are_preferred_where_they_are_fast():
+    with open("/proc/cpuinfo") as info:
+        words = set(info.read().split())
+    levels = list(_dispatch.available())
+    slow = {"GenuineIntel", "avx512_fp16"} <= words
+    assert (levels.index("x86_64_v4_bf16") < levels.index("x86_64_v4")) == slow
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/cpuinfo is Linux's")

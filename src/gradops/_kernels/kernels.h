@@ -88,6 +88,18 @@ static inline int is_intel(void) {
 #endif
 }
 
+/* Whether the CPU is one of Intel's that have AVX512-FP16, all since Sapphire Rapids: a dot product of pairs of bfloat16 takes them four times as long as a
+   multiply-add of a vector of float32, and does the work of two. */
+static inline int has_slow_dots(void) {
+#if defined(__x86_64__) && defined(__GNUC__)
+    unsigned eax, ebx, ecx, edx;
+    enum { AVX512_FP16 = 1 << 23 };
+    return is_intel() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & AVX512_FP16);
+#else
+    return 0;
+#endif
+}
+
 /* Blocks of work that threads take from each other: see _blocks.pxd. A cache line each. */
 enum { SHARES = 64 };
 typedef struct { int64_t next, end; char apart[64 - 2 * sizeof(int64_t)]; } Share;

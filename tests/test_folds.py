@@ -51,6 +51,10 @@ PATCHES = [  # side by side in planes, all of whose numbers are products at once
     Problem(n=1, h=20, w=16, c=37, k=17, r=5, s=4, strides=(5, 4), layout="NCHW"),  # few patches
     Problem(n=1, h=8, w=128, c=2, k=9, r=4, s=64, strides=(4, 64), layout="NCHW"),  # the longest runs
     Problem(n=2, h=24, w=1, c=3, k=6, r=8, s=1, strides=(8, 1), layout="NCHW"),  # which one column becomes
+    Problem(n=3, h=18, w=44, c=12, k=40, r=2, s=2, strides=(2, 2), layout="NCHW"),  # two columns take turns
+    Problem(n=2, h=23, w=31, c=16, k=37, r=2, s=2, strides=(2, 2), padding="SAME", layout="NCHW"),  # cut
+    Problem(n=2, h=30, w=50, c=65, k=520, r=3, s=2, strides=(3, 2), layout="NCHW"),  # in two passes
+    Problem(n=1, h=7, w=600, c=33, k=8, r=1, s=2, strides=(1, 2), layout="NCHW"),  # rows longer than a block
 ]
 conv = running("conv")
 

@@ -94,6 +94,9 @@ def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_th
         pointwise(n=2, h=161, w=163, c=2, k=110),  # channels last, but too few of them to be vectors
         pointwise(n=1, h=322, w=326, c=40, k=64, strides=(2, 2), layout="NCHW"),
         Problem(n=1, h=322, w=325, c=40, k=64, r=2, strides=(2, 3), padding="SAME", layout="NCHW"),
+        pointwise(n=1, h=161, w=163, c=90, k=111, layout="NCHW"),  # planes that are packed row by row
+        pointwise(n=1, h=161, w=163, c=181, k=21, layout="NCHW"),  # few of them
+        Problem(n=1, h=256, w=258, c=66, k=80, r=2, s=2, strides=(2, 2), layout="NCHW"),  # patches of two columns
     ],
     ids=str,
 )

@@ -27,7 +27,7 @@ from gradops.testing import LEVELS, forced, runnable  # noqa: E402
 from gradops.torch import _boxed, _override, _stable  # noqa: E402
 from gradops.torch._case import meets_all  # noqa: E402
 from gradops.torch._override import KINDS  # noqa: E402
-from gradops.torch._table import LEAST_KEPT, LEAST_KEPT_PIXELS, MOST_KEPT_PIXELS, Layer, keeps_order, wins  # noqa: E402
+from gradops.torch._table import LEAST, LEAST_KEPT, LEAST_KEPT_PIXELS, MOST_KEPT_PIXELS, Layer, keeps_order, wins  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -142,7 +142,7 @@ def layer(w, pixels=(1, 8, 8), **changed):
     k, c, r, s = w
     given = {"channels": c, "outputs": k, "taps": (r, s), "dilation": (1, 1)}
     image = {"images": pixels[0], "plane": prod(pixels[1:]), "whole": True}
-    return Layer(**call | given | image | {"work": prod(pixels) * prod(w), "tiled": False} | changed)
+    return Layer(**call | given | image | {"work": prod(pixels) * prod(w), "tiled": False, "widened": False} | changed)
 
 
 def test_large_filters_for_few_pixels_are_not_copied():
@@ -182,6 +182,15 @@ def test_filters_of_first_layers_are_taken_but_for_large_strides_without_small_p
     assert wins(first, "filter") and wins(first._replace(stride=(2, 2)), "filter")
     assert not any(wins(first._replace(**changed), "filter") for changed in large)
     assert all(wins(first._replace(channels_last=True, **changed), "filter") for changed in large)
+
+
+def test_all_of_bfloat16_is_taken_but_small_layers_where_it_is_widened():
+    paired = layer((128, 128, 3, 3), (8, 28, 28), dtype="bfloat16")
+    assert not wins(paired, "input") and not wins(paired._replace(kind="transposed"), "filter")
+    widened = paired._replace(widened=True)
+    for kind, gradient in itertools.product(("dense", "grouped", "transposed"), ("input", "filter")):
+        assert wins(widened._replace(kind=kind, groups=4 if kind == "grouped" else 1), gradient)
+        assert not wins(widened._replace(kind=kind, work=LEAST - 1), gradient)
 
 
 @pytest.mark.parametrize("size", range(1, 6))

@@ -42,6 +42,13 @@ def test_dot_products_are_preferred_where_they_are_fast():
     assert (levels.index("x86_64_v4_bf16") < levels.index("x86_64_v4")) == slow
 
 
+def test_bfloat16_is_widened_for_want_of_better_at_the_best_level_only():
+    best = _dispatch.available()[-1]
+    for level in _dispatch.available():
+        with forced(level):
+            assert _dispatch.widens() == (level == best and level not in PARTIAL)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/cpuinfo is Linux's")
 @pytest.mark.parametrize(
     ("level", "flags"),

@@ -64,6 +64,12 @@ TILED = "x86_64_v4_amx"
 """The level that multiplies tiles."""
 
 
+def widens() -> bool:
+    """Whether bfloat16 is multiplied as float32 because the CPU has nothing faster, not because a level was named."""
+    best = available()[-1]
+    return best not in PARTIAL and selected() == best
+
+
 @cache
 def _load(stem: str, level: str) -> ModuleType:
     return import_module(f"gradops._kernels.{build(stem, level)}")

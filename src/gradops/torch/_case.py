@@ -9,7 +9,7 @@ import torch
 
 from gradops._arrays import NUMBERS
 from gradops._call import compute, follow, recipe
-from gradops._dispatch import TILED, selected
+from gradops._dispatch import TILED, selected, widens
 from gradops._geometry import plan
 from gradops._problem import Plan
 from gradops._values import Shape
@@ -129,6 +129,7 @@ def case_of(call: Call) -> Case:
         whole=all(map(meets_all, images[0].shape[2:], images[1].shape[2:], (r, s), stride, padding, dilation)),
         work=prod(after.shape) * c * r * s,
         tiled=x.dtype is torch.bfloat16 and selected() == TILED,
+        widened=x.dtype is torch.bfloat16 and widens(),
     )
     read, written = (
         torch.contiguous_format if keeps_order(layer, gradient) else CHANNELS_LAST for gradient in ("input", "filter")

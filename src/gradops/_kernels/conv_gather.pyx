@@ -7,7 +7,8 @@ larger than src each thread has its own channels. Packed: the filter once; patch
 lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band, or patches are packed for few
 channels of dst; there, one thread computes all lanes of columns of some rows. Tiles multiply groups in bundles, few channels of dst in blocks of pixels,
-many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips. Patches in planes of dst are one product, of pixel rows or, of two columns, channel rows.
+many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips. Patches in planes of dst are one product, of pixel rows or, if
+they have two columns, channel rows.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -143,18 +144,24 @@ cdef Patches block_patches(const Gather *w, int64_t pair, int64_t group) noexcep
 cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
     """Whether channels' planes are an operand as they lie: not if they are small, since what whole vectors leave is packed, or cannot be. Of 9x9 to 17x17
     pixels they take 0.86 to 1.0 of the time, of 7x7 1.0 to 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache, 0.6 to 0.95, but
-    with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5). Rows of many channels lie in a page each, which Intel's CPUs look up again for each register tile:
-    packed, 256 to 2048 channels take 0.75 to 1.0 of the time, where rows are multiples of 4 KiB apart 0.4, fewer 1.0 to 1.2, unless images are in no cache: plane
-    by plane, CPUs foresee them, 0.55 to 0.95, of 24 MiB with 256 channels in all 0.75 to 1.0, with fewer, and smaller images, 0.95 to 1.2 (float32, Granite Rapids).
-    Of planes beyond 64 KiB, 128 channels in all and more take 0.65 to 1.0 (Emerald Rapids)."""
-    cdef int64_t size = w.g.src_c, channels = slots(p) + w.g.dst_channels, bytes = w.g.images * image_size(w.g, sizeof(real))
+    with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5)."""
+    cdef int64_t size = w.g.src_c
     if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p):
         return False
-    if MR <= 6 and size * <int64_t> sizeof(real) % (2 * CROWDED) == 0:
-        return False
-    if INTEL and (bytes > FAR or (bytes > FAR_PLANES and channels >= MANY_PLANES) or (size * <int64_t> sizeof(real) > LARGE_PLANE and channels >= MANY_PLANES // 2) or (slots(p) >= MANY_PLANES and channels >= 2 * MANY_PLANES)):
+    if (MR <= 6 and size * <int64_t> sizeof(real) % (2 * CROWDED) == 0) or (INTEL and lie_far_apart(w, p)):
         return False
     return size >= LEAST_PLANE and (size % VL == 0 or (w.g.dst_rows == 1 and dst_in_planes(p)))
+
+
+cdef bint lie_far_apart(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether planes are better packed on Intel's CPUs. Rows of many channels lie in a page each, which they look up again for each register tile:
+    packed, 256 to 2048 channels take 0.75 to 1.0 of the time, where rows are multiples of 4 KiB apart 0.4, fewer 1.0 to 1.2, unless images are in no cache: plane
+    by plane, CPUs foresee them, 0.55 to 0.95, of 24 MiB with 256 channels in all 0.75 to 1.0, with fewer, and smaller images, 0.95 to 1.2 (float32, Granite Rapids).
+    Of planes beyond 64 KiB, 128 channels in all and more take 0.65 to 1.0, float64 0.75 to 1.05 (Emerald Rapids)."""
+    cdef int64_t plane = w.g.src_c * sizeof(real), channels = slots(p) + w.g.dst_channels, bytes = w.g.images * image_size(w.g, sizeof(real))
+    if bytes > FAR or (slots(p) >= MANY_PLANES and channels >= 2 * MANY_PLANES):
+        return True
+    return (bytes > FAR_PLANES and channels >= MANY_PLANES) or (plane > LARGE_PLANE and channels >= MANY_PLANES // 2)
 
 
 cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
@@ -243,7 +250,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
     w.shared = shares_band(w)
-    w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS and w.fold.rows == 0) or folds_turns(w)
+    w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or folds_turns(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS and w.fold.rows == 0)
     w.in_turns = w.channel_rows and has_turns(w)
     w.beside = w.channel_rows and not w.in_turns and w.g.col_lanes > 1 and w.g.dst_x == 1
     w.unit, w.tile_rows = NR if w.channel_rows else MR, TILE

@@ -53,7 +53,7 @@ two the filter's alone, the input's would take 1.05 to 1.1 of PyTorch's time), w
 
 Where bfloat16 is widened on Intel's CPUs (2 threads of an Emerald Rapids without tiles), PyTorch multiplies pairs half as fast as float32: dense layers 1.1 to 2.7 by
 themselves, in channels_last 1x1 inputs from 0.74 on, grouped 1.1 to 14 and 0.93 to 7.7, transposed 1.1 to 2.7; all backward passes, within steps of training with
-8 images of 160x160, ResNet 1.5 to 1.6 (by the rules for pairs 1.25), MobileNetV2 2.3 to 2.6, ConvNeXt 2.1 to 2.4. So all are taken.
+8 images of 160x160, ResNet 1.5 to 1.9 (by the rules for pairs 1.25), MobileNetV2 2.3 to 2.6, ConvNeXt 2.1 to 2.4. So all are taken.
 
 By themselves, default layout: float32 inputs of 2x2 and 3x3 layers with strides 1 to 3 1.1 to 1.6, of 3x1 0.97; filters of first layers with strides
 of 4 and more 0.85 to 1.0, of 4x4 patches 1.03 to 1.4, of 14x14 ones 0.94, of 16x16 ones 1.08 to 1.26; of bfloat16 1.2 to 1.6 (Zen 4).
@@ -144,10 +144,9 @@ def wins(layer: Layer, gradient: str) -> bool:
         if layer.kind == "transposed":
             return of_filter or layer.dtype == "float64"
         return _DEPTHWISE[layer.dtype](layer, of_filter)
-    if layer.work < LEAST or layer.widened:
-        return layer.work >= LEAST
     tiled = layer.tiled and layer.kind != "transposed"
-    return (_tiled if tiled else _OTHERS[layer.dtype])(layer, of_filter)
+    rule = _always if layer.widened else _tiled if tiled else _OTHERS[layer.dtype]
+    return layer.work >= LEAST and rule(layer, of_filter)
 
 
 def _always(layer: Layer, of_filter: bool) -> bool:

@@ -310,11 +310,23 @@ cdef inline vec narrow_words(bint bfloat, const real *src, int64_t rows, int64_t
     return pair_narrowed(bfloat, load(block), load(block + VL))
 
 
+cdef inline void widen_vectors(int storage, const char *src, int64_t src_row, int64_t rows, int64_t vectors, real *dst, int64_t ld) noexcept nogil:
+    """Rows of so many whole vectors of 16-bit numbers. *Assumes:* storage is a compile-time constant of the caller."""
+    cdef int64_t r, i
+    for r in range(rows):
+        for i in range(vectors):
+            store(dst + r * ld + i * VL, load_stored(storage, src + (r * src_row + i * VL) * 2))
+
+
 cdef inline void widen_any_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
     cdef int64_t size = item_size(storage), r, c, i, j, most, height, width
     if src_col == 1 and cols == VL:                     # a constant: vectors without a call for each
         for r in range(rows):
             widen(storage, src + r * src_row * size, VL, dst + r * ld)
+    elif WIDE > 1 and src_col == 1 and cols % VL == 0 and storage == FLOAT16:
+        widen_vectors(FLOAT16, src, src_row, rows, cols // VL, dst, ld)
+    elif WIDE > 1 and src_col == 1 and cols % VL == 0 and storage == BFLOAT16:
+        widen_vectors(BFLOAT16, src, src_row, rows, cols // VL, dst, ld)
     elif src_col == 1:
         for r in range(rows):
             widen(storage, src + r * src_row * size, cols, dst + r * ld)

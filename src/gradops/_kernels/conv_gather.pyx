@@ -35,7 +35,7 @@ cdef enum:
     MANY_PLANES = 256                                   # that are packed on Intel's CPUs, at least, if with the channels of dst they are twice as many
     FAR = 64 << 20                                      # bytes of images, beyond which they are packed there, too,
     FAR_PLANES = 24 << 20                               # and of those that have as many channels in all
-    LARGE_PLANE = 1 << 16                               # bytes of a plane, beyond which half as many are packed
+    LARGE_PLANE = 1 << 16                               # bytes of a plane, beyond which those of half as many channels in all are packed
     MANY_CHANNELS = 8                                   # of dst, which are vectors even if patches have to be packed
     FEW_CHANNELS = 3                                    # below, they fill less of a vector of float32 than turning takes, of few slots
     FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches

@@ -192,7 +192,7 @@ cdef void unfold(const Gather *w, const Patches *p, const Block *b, Pixel *at, i
         take = smaller(smaller(p.col.count - at.v, count - done), count if w.channel_rows else MR)
         if w.channel_rows:
             unfold_turns(w, b.c + done, take, at)
-        elif w.fold.g.dst_c != 1 and w.fold.cols == 2 and w.fold.g.dst_channels > 1:
+        elif w.fold.g.dst_c != 1 and w.fold.cols == TURNS and w.fold.g.dst_channels > 1:
             unfold_pairs(w, b.c + done * (w.channels + PAD), take, at)
         else:
             unfold_runs(w, b.c + done * (w.channels + PAD), take, at)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import check_edge, check_integers, check_random, check_threads, running
+from checks import check_edge, check_integers, check_random, check_spread, check_threads, running
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import exact_case
@@ -97,6 +97,14 @@ def test_random_numbers_lie_within_the_rounding_error_with_any_threads(op, probl
 def test_nothing_beyond_the_operands_is_read(op, problem, level, at_the_edge):
     for dtype in ["bfloat16"] if level in PARTIAL else ["float32", "bfloat16"]:
         check_edge(conv, op, problem, dtype, at_the_edge)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_the_last_of_an_odd_row_of_pixels_has_no_neighbour(value, level):
+    problem = Problem(
+        n=2, h=6, w=10, c=32, k=24, r=2, s=2
+    )  # rows of 9 pixels; the tenth column of x is read by the second tap only
+    check_spread(conv, OPS["conv2d_backprop_filter"], problem, "bfloat16", value, 0, lambda size: 9 * problem.c)
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])

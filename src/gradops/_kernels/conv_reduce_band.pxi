@@ -30,12 +30,12 @@ cdef bint by_band(const Patches *p) noexcept nogil:
     they are for patches if there are more slots than channels of dy: groups of 16 0.67, with stride 2 0.55; 19 to 23, 4x4 taps 0.75; 64 to 64, 5x5 taps
     0.9; alexnet's first layer 0.87, but resnet's 1.02, inception's 1.57; 3 to 128 1.04 to 1.55.
 
-    Pairs of bfloat16, channels last: groups of 16 0.78, first layers 0.8 to 0.9, 32 channels 0.9, 64 to 96 0.95, 128 0.97 to 1.2; beside a band of
-    float32, first layers 0.55 to 0.8 (Zen 4). Channels first, patches of pairs are copied as they lie: 64 channels 0.85 of the time of a band, groups of
-    16 1.0, with strides 0.8.
+    The last pair of an odd row has a pixel beyond it, which meets a zero of dy, so not where an infinity must not. Pairs, channels last: groups of 16 0.78,
+    first layers 0.8 to 0.9, 32 channels 0.9, 64 to 96 0.95, 128 0.97 to 1.2; beside a band of float32, first layers 0.55 to 0.8 (Zen 4). Channels first,
+    patches of pairs are copied as they lie: 64 channels 0.85 of the time of a band, groups of 16 1.0, with strides 0.8.
     """
     cdef int64_t columns = smaller(p.col.count, DEPTH), rows
-    if TILE > 1 or (PAIR > 1 and p.g.src_c != 1) or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_CHANNELS:
+    if TILE > 1 or (PAIR > 1 and (p.g.src_c != 1 or p.g.unpadded)) or p.row.taps * p.col.taps == 1 or p.g.src_channels > MOST_CHANNELS:
         return False
     if p.g.dst_channels < VL and band_run(p) > (WIDEST_RUN if PAIR == 1 else WIDEST_RUN_OF_PAIRS):
         return False

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from problems import CONVOLUTIONS, COVERING, LARGER, rows
 
+from gradops._algorithms import Arithmetic
 from gradops._arrays import STORAGE
 from gradops._call import compute, follow, recipe
 from gradops._geometry import attributes, plan
@@ -39,7 +40,9 @@ def lying(problem, array, filter_format):
 
 def check(op, problem, dtype, algorithm=None, filter_format="KRSC"):
     """`algorithm` is what runs; nothing is rounded in sums of small integers."""
-    orders = {algorithm or planned(op, problem, order).algorithms[0] for order in ("RSCK", filter_format)}
+    orders = {
+        algorithm or planned(op, problem, order).algorithms[Arithmetic.FLOATS][0] for order in ("RSCK", filter_format)
+    }
     draw = random_integers if "gemv" in orders else random_normal
     first, second = draw(op.shapes(problem), dtype_named(dtype), seed=3)
     named = dict(zip(op.operands, (first, second), strict=True))
@@ -107,7 +110,7 @@ LARGE = [
 
 @pytest.mark.parametrize(("op", "problem"), DENSE + LARGE, ids=str)
 def test_taps_of_any_filter_may_lie_innermost(op, problem):
-    assert set(planned(op, problem, "KCRS").algorithms) <= {"winograd", "conv"}
+    assert set(planned(op, problem, "KCRS").algorithms[Arithmetic.FLOATS]) <= {"winograd", "conv"}
     for dtype in DTYPES:
         with forced(algorithm="conv"):
             check(op, problem, dtype, filter_format="KCRS")

@@ -7,7 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import LEAST_SLOTS, MOST_PAIRED, MOST_POINTS, MOST_VECTORS
+from gradops._algorithms import Arithmetic
+from gradops._algorithms.gemv import LEAST_SLOTS, MOST_PAIRED, MOST_POINTS, MOST_VECTORS
 from gradops._geometry import attributes, plan
 from gradops.testing import (
     OPS,
@@ -129,13 +130,13 @@ def test_infinities_meet_no_padding(op, value, at, algorithm, level):
     assert np.isfinite(expected).any() and not np.isfinite(expected).all()
 
 
-def first_of(op, filter_format="RSCK", numbers="algorithms", **options):
-    """The algorithm that is preferred, or that is for some kind of numbers."""
+def first_of(op, filter_format="RSCK", arithmetic=Arithmetic.FLOATS, **options):
+    """The algorithm that is preferred for an arithmetic."""
     problem = Problem(**{"n": 1, "h": 1, "w": 1, "c": 512, "k": 512, "r": 1, "s": 1, "padding": "SAME"} | options)
     given_ = attributes(problem.strides, problem.padding, (), problem.layout, problem.dilations)
     out = None if op.sizes == "" else problem.output_shape
     found = plan(op.name, problem.input_shape, problem.filter_shape, out, given_, filter_format)
-    return getattr(found, numbers)[0]
+    return found.algorithms[arithmetic][0]
 
 
 @pytest.mark.parametrize("op", GATHERS, ids=str)
@@ -168,9 +169,9 @@ def test_vectors_of_few_slots_do_not(op, filter_format):
 @pytest.mark.parametrize("filter_format", ["RSCK", "KRSC"])
 def test_pairs_take_it_for_fewer_pixels(op, filter_format):
     most = MOST_PAIRED[(filter_format == "RSCK") == bool(op.sizes)]
-    for numbers in "paired", "tiled":
-        assert first_of(op, filter_format, numbers, n=most) == "gemv"
-        assert first_of(op, filter_format, numbers, n=most + 1) == "conv"
+    for arithmetic in Arithmetic.PAIRS, Arithmetic.TILES:
+        assert first_of(op, filter_format, arithmetic, n=most) == "gemv"
+        assert first_of(op, filter_format, arithmetic, n=most + 1) == "conv"
 
 
 # Taps that lie outside

@@ -8,7 +8,8 @@ from checks import check_edge, check_integers, check_random, check_special, chec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms import EXCHANGED_CHANNELS, EXCHANGED_ROW, EXCHANGES, WHOLE_VECTOR
+from gradops._algorithms.exchange import EXCHANGED_CHANNELS, EXCHANGED_ROW, EXCHANGES
+from gradops._algorithms.task import WHOLE_VECTOR
 from gradops.testing import (
     OPS,
     Problem,

@@ -6,13 +6,13 @@ from checks import check_edge, check_integers, check_random, check_special, chec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms import (
+from gradops._algorithms.patches import LEAST_PATCH
+from gradops._algorithms.stem import (
     FEW_STEM_FILTERS,
     FEW_STEM_INPUTS,
     FEW_STEM_OUTPUTS,
     LEAST_DOT_PIXELS,
     LEAST_DOT_ROWS,
-    LEAST_PATCH,
     LEAST_STEM_COLUMNS,
     LEAST_STEM_MULTIPLIER,
     LEAST_STEM_PIXELS,

@@ -9,10 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
 
-from gradops._algorithms import (
-    CROWDED,
-    LEAST_CROWDED_PIXELS,
-    LEAST_CROWDED_TAPS,
+from gradops._algorithms.inplace import CROWDED, LEAST_CROWDED_PIXELS, LEAST_CROWDED_TAPS, MOST_ROWS, MOST_STEP
+from gradops._algorithms.planes import (
     LEAST_PIXELS,
     LEAST_PIXELS_A_TAP,
     LEAST_TURNED_PIXELS,
@@ -23,13 +21,11 @@ from gradops._algorithms import (
     MOST_PLANE_COLUMNS,
     MOST_PLANE_MASKS,
     MOST_PLANE_ROWS,
-    MOST_ROWS,
-    MOST_STEP,
     SQUARE_TAPS,
     TWIN_PIXELS,
-    WIDEST_VECTOR,
     reads_apart,
 )
+from gradops._algorithms.task import WIDEST_VECTOR
 from gradops._problem import Axis
 from gradops.testing import (
     OPS,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import exact_case
 
-from gradops._algorithms import (
-    ALGORITHMS,
+from gradops._algorithms import ALGORITHMS
+from gradops._algorithms.winograd import (
     CHANNELS,
     LEAST_CUT_PART,
     LEAST_CUT_PLANE,

@@ -16,7 +16,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Protocol
 
-from gradops._algorithms import ALGORITHMS
+from gradops._algorithms import ALGORITHMS, Arithmetic
 from gradops._kernels import entry as entry
 from gradops._kernels import runtime as runtime
 
@@ -54,8 +54,11 @@ def selected() -> str:
     return _forced or _default()
 
 
-BFLOAT16, FLOAT64 = 1, 3
+FLOAT16, BFLOAT16, FLOAT64 = 0, 1, 3
 """The storage codes."""
+
+ARITHMETIC = {FLOAT16: Arithmetic.HALVES, BFLOAT16: Arithmetic.HALVES, FLOAT64: Arithmetic.DOUBLES}
+"""How numbers are multiplied where bfloat16 is widened, unless it is as float32."""
 
 PARTIAL = {"x86_64_v4_bf16": "x86_64_v4", "x86_64_v4_amx": "x86_64_v4"}
 """Levels that have builds of some kernels for some types only; all others are those of the level named here."""
@@ -88,36 +91,25 @@ def kernel(stem: str) -> ModuleType:
 
 
 class Accepted(Protocol):
-    """The algorithms that accept a problem, the one that is preferred first."""
+    """What has algorithms."""
 
     @property
-    def algorithms(self) -> tuple[str, ...]: ...
-
-    @property
-    def halves(self) -> tuple[str, ...]:
-        """The same for numbers of 16 bits."""
-
-    @property
-    def paired(self) -> tuple[str, ...]:
-        """The same where two bfloat16 are multiplied at once."""
-
-    @property
-    def tiled(self) -> tuple[str, ...]:
-        """The same where tiles of them are."""
-
-    @property
-    def doubles(self) -> tuple[str, ...]:
-        """The same where float64 are multiplied."""
+    def algorithms(self) -> tuple[tuple[str, ...], ...]:
+        """Those that accept a problem, the one that is preferred first, for each `Arithmetic`."""
 
 
 def algorithm(plan: Accepted, storage: int) -> str:
     """The algorithm in use for a problem, of numbers with a storage code."""
+    accepting = plan.algorithms[_arithmetic(storage)]
     named = _forced_algorithm or _default_algorithm()
-    if named in plan.algorithms:
-        return named
+    return named if named in accepting else accepting[0]
+
+
+def _arithmetic(storage: int) -> Arithmetic:
+    """How numbers are multiplied at the selected level."""
     if storage == BFLOAT16 and selected() in PARTIAL:
-        return (plan.tiled if selected() == TILED else plan.paired)[0]
-    return (plan.halves if storage <= BFLOAT16 else plan.doubles if storage == FLOAT64 else plan.algorithms)[0]
+        return Arithmetic.TILES if selected() == TILED else Arithmetic.PAIRS
+    return ARITHMETIC.get(storage, Arithmetic.FLOATS)
 
 
 @cache

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from gradops._algorithms import UNKNOWN, algorithms
+from gradops._algorithms import UNKNOWN, Arithmetic, Task, algorithms
 from gradops._problem import Axis, Plan, laid_down, sharing
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
@@ -143,12 +143,19 @@ def plan(
             f"batch {input_shape[0]} of {kind.input}, {row_formula}, {col_formula}, "
             f"{out_channels} output channels of {kind.filter} {filter_shape}"
         )
-    asked = kind.result, kind.depthwise, *laid_down(rows, cols), groups, filter_shape[2], out_channels, data_format
     counts = not kind.depthwise and kind.result != "filter"
-    shared = sharing(kind.scatters, rows, cols, input_shape[layout.n]) if counts else UNKNOWN
-    by_slots, pixels = kind.scatters == (filter_format == "RSCK"), input_shape[layout.n] * rows.out * cols.out
-    ordered = partial(
-        algorithms, *asked, sharing=shared, by_slots=by_slots, pixels=pixels, innermost=filter_format == "KCRS"
+    task = Task(
+        kind.result,
+        kind.depthwise,
+        *laid_down(rows, cols),
+        groups=groups,
+        inputs=1 if kind.depthwise else filter_shape[2],
+        outputs=out_channels // max(groups, 1),
+        data_format=data_format,
+        sharing=sharing(kind.scatters, rows, cols, input_shape[layout.n]) if counts else UNKNOWN,
+        by_slots=kind.scatters == (filter_format == "RSCK"),
+        pixels=input_shape[layout.n] * rows.out * cols.out,
+        innermost=filter_format == "KCRS",
     )
     return Plan(
         op=op,
@@ -164,11 +171,7 @@ def plan(
         scatters=kind.scatters,
         zero=0 in (*input_shape, *filter_shape, *output_shape),
         work=kind.work,
-        algorithms=ordered(),
-        halves=ordered(halves=True),
-        paired=ordered(halves=True, paired=True),
-        tiled=ordered(halves=True, paired=True, tiled=True),
-        doubles=ordered(doubles=True),
+        algorithms=tuple(algorithms(task._replace(arithmetic=arithmetic)) for arithmetic in Arithmetic),
         filter_format=filter_format,
     )
 

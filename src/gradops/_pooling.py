@@ -18,6 +18,7 @@ from itertools import accumulate, chain, pairwise
 from numbers import Real
 from typing import NamedTuple, TypeAlias, cast
 
+from gradops._algorithms import Arithmetic
 from gradops._values import LAYOUTS, Shape, integers, layout_of, limited, short, sizes
 
 Cells: TypeAlias = list[tuple[int, int]]
@@ -44,29 +45,9 @@ class Plan:
     packed: bytes
 
     @property
-    def algorithms(self) -> tuple[str, ...]:
+    def algorithms(self) -> tuple[tuple[str, ...], ...]:
         """There is one."""
-        return ("pool",)
-
-    @property
-    def halves(self) -> tuple[str, ...]:
-        """The same."""
-        return self.algorithms
-
-    @property
-    def paired(self) -> tuple[str, ...]:
-        """The same."""
-        return self.algorithms
-
-    @property
-    def tiled(self) -> tuple[str, ...]:
-        """The same."""
-        return self.algorithms
-
-    @property
-    def doubles(self) -> tuple[str, ...]:
-        """The same."""
-        return self.algorithms
+        return (("pool",),) * len(Arithmetic)
 
     @property
     def exact(self) -> str:

@@ -93,7 +93,7 @@ class Plan:
     """One convolution whose shapes and attributes have been found right. Shapes of images are in data_format order.
 
     A filter's shape is (R, S, C/G, K), whatever its `filter_format`: the order in memory, "RSCK", "KRSC" or, of
-    dense ones, "KCRS".
+    dense ones, "KCRS". Its `algorithms` are those that accept it, the preferred one first, for each `Arithmetic`.
     """
 
     op: str
@@ -109,18 +109,14 @@ class Plan:
     zero: bool
     scatters: bool
     work: str
-    algorithms: tuple[str, ...]
-    halves: tuple[str, ...]
-    paired: tuple[str, ...]
-    tiled: tuple[str, ...]
-    doubles: tuple[str, ...]
+    algorithms: tuple[tuple[str, ...], ...]
     filter_format: str = "RSCK"
     problems: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
     @property
     def exact(self) -> str:
         """The algorithm that also computes unpadded problems, and mixes no neighbours."""
-        return "conv" if "conv" in self.algorithms else "depthwise"
+        return "conv" if "conv" in self.algorithms[0] else "depthwise"
 
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""

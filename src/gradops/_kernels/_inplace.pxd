@@ -17,7 +17,7 @@ from _scratch cimport padded
 from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_soon, unknown, widen
 
 cdef enum:
-    TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms)
+    TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms.inplace)
     PIXELS = 8                                          # of a register tile, at most
     MANY_VECTORS = 7                                    # of channels, so many that one which is computed twice takes little
     ROWS = 8                                            # of a strip: at most, if it is staged or written beyond the caches, else at least

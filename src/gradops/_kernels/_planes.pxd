@@ -15,7 +15,7 @@ from _storage cimport real, vec, MR, REAL_STORAGE, VL, WIDE, clear, fetch_lines,
 
 cdef enum:
     SQUARE = 3                                          # rows and columns of filters that twins are computed for
-    TAPS = 7                                            # rows of taps, at most (MOST_PLANE_ROWS of gradops._algorithms)
+    TAPS = 7                                            # rows of taps, at most (MOST_PLANE_ROWS of gradops._algorithms.planes)
     ROWS = 8                                            # of a strip, at least
     STRIP = 16 * 1024                                   # bytes of the rows that are read together, about: half of a first cache
 

@@ -20,7 +20,7 @@ from _storage cimport real, vec, LINE, MR, REAL_STORAGE, VL, clear, item_size, k
 cdef enum:
     BLOCKS = 16                                         # rows are split into spans until there are as many blocks
     MIN_SPAN = 1024                                     # pixels of a span, at least
-    CHANNELS = 4                                        # k of a register tile, at most (PASS_OUTPUTS of gradops._algorithms)
+    CHANNELS = 4                                        # k of a register tile, at most (PASS_OUTPUTS of gradops._algorithms.stem)
     SLOTS = 6                                           # of a register tile, at most; of a level with 16 registers, 3
     TILE = CHANNELS * SLOTS                             # sums of a register tile, at most
     VECTORS = 28                                        # of a pass, as long as sums stay in registers; up to twice as many if their x is NEAR (PASS_VECTORS)

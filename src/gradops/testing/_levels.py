@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradops._algorithms import algorithms
+from gradops._algorithms import Arithmetic, Task, algorithms
 from gradops._dispatch import LEVELS, available, forced
 from gradops._problem import Axis, laid_down, sharing
 
@@ -24,8 +24,17 @@ def accepting(op: Op, problem: Problem | PoolProblem, halves: bool = False) -> t
     rows, cols = (
         Axis(size, taps, stride, dilation, before, out) for size, out, taps, stride, dilation, before in problem.axes
     )
-    per_group, groups, outputs = problem.filter_groups
-    axes = laid_down(rows, cols)
-    shared = sharing(op.result == "input", rows, cols, problem.n)
-    asked = op.result, op.kind == "depthwise", *axes, groups, per_group, outputs * groups, problem.layout
-    return algorithms(*asked, halves=halves, sharing=shared, pixels=problem.n * rows.out * cols.out)
+    inputs, groups, outputs = problem.filter_groups
+    task = Task(
+        op.result,
+        op.kind == "depthwise",
+        *laid_down(rows, cols),
+        groups=groups,
+        inputs=inputs,
+        outputs=outputs,
+        data_format=problem.layout,
+        arithmetic=Arithmetic.HALVES if halves else Arithmetic.FLOATS,
+        sharing=sharing(op.result == "input", rows, cols, problem.n),
+        pixels=problem.n * rows.out * cols.out,
+    )
+    return algorithms(task)

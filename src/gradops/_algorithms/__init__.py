@@ -1,0 +1,101 @@
+"""Which kernel computes a convolution: what each one accepts, and the one that is taken.
+
+======================  ==============================================================================
+`conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
+`winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
+`gemv`                  a matrix times some vectors: outputs and gradients of inputs, few of whose pixels share their taps
+`stem`                  vectors of pixels; few channels: of the result, or, channels first, on a side of the filter
+`depthwise`             a stencil over packed rows; one input channel a group and few multipliers, or few inputs and as many outputs
+`planes`                the same over planes: channels first, one filter for each, strides 1 and 2
+`inplace`               the same over images where they lie, or small ones that are turned; whole vectors of channels, one filter for each
+======================  ==============================================================================
+
+`algorithms` chooses: each one has a module that says what it accepts and where it wins, with the measurements behind each rule; `exchange` has those of
+`depthwise`, which accepts all other stencils. ``GRADOPS_ALGORITHM`` names another one, which is then taken wherever it accepts the problem;
+``GRADOPS_VERBOSE`` shows what ran.
+"""
+
+from __future__ import annotations
+
+from . import exchange, gemv, inplace, planes, stem, winograd
+from .patches import side_by_side
+from .planes import reads_apart
+from .sharing import UNKNOWN, WINOGRAD_PRODUCTS, Sharing
+from .task import Arithmetic, Task
+
+__all__ = [
+    "ALGORITHMS",
+    "STEMS",
+    "UNKNOWN",
+    "Arithmetic",
+    "Sharing",
+    "Task",
+    "algorithms",
+    "reads_apart",
+    "side_by_side",
+    "stem_of",
+]
+
+ALGORITHMS = ("conv", "gemv", "winograd", "stem", "inplace", "planes", "depthwise")
+"""All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
+
+MOST_MULTIPLIERS = 64
+"""What the stencil over packed rows holds in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
+
+
+def algorithms(task: Task) -> tuple[str, ...]:
+    """The algorithms that accept a task, the one that is preferred first."""
+    return _of_stencils(task) if task.stencil else _of_sums(task)
+
+
+def _of_sums(task: Task) -> tuple[str, ...]:
+    """Those for several inputs a group."""
+    if task.innermost:
+        return ("winograd", "conv") if winograd.accepts(task) else ("conv",)
+    found: tuple[str, ...] = ("conv",)
+    if winograd.accepts(task):
+        found = _with("winograd", winograd.wins(task), found)
+    if stem.accepts(task):
+        found = _with("stem", stem.wins(task), found)
+    if exchange.accepts(task):
+        found = _with("depthwise", exchange.wins(task), found)
+    if task.sharing.splits and task.sharing.inside < WINOGRAD_PRODUCTS:
+        found = _with("conv", True, tuple(name for name in found if name != "conv"))
+    if gemv.accepts(task):
+        found = _with("gemv", gemv.wins(task, found[0]), found)
+    return found
+
+
+def _of_stencils(task: Task) -> tuple[str, ...]:
+    """Those for one input a group."""
+    found: tuple[str, ...] = ("conv",) if task.outputs > MOST_MULTIPLIERS else ("depthwise",)
+    if task.outputs != 1:
+        return _with("stem", stem.wins(task), found) if stem.accepts(task) else found
+    if inplace.accepts(task):
+        found = _with("inplace", inplace.wins(task), found)
+    if planes.accepts(task):
+        found = _with("planes", planes.wins(task), found)
+    return found
+
+
+def _with(name: str, wins: bool, others: tuple[str, ...]) -> tuple[str, ...]:
+    """One more, which is preferred or not."""
+    return (name, *others) if wins else (*others, name)
+
+
+def stem_of(algorithm: str, work: str, storage: int) -> str:
+    """The kernel of an algorithm for a storage code."""
+    return _STEMS[algorithm, work][storage]
+
+
+_STEMS = {
+    (algorithm, work): tuple(
+        f"{algorithm}_{work}_{real}" for real in ("f32", "bf16" if algorithm == "conv" else "f32", "f32", "f64")
+    )
+    for algorithm in ALGORITHMS
+    for work in ("gather", "reduce")
+    if (algorithm, work) != ("gemv", "reduce")
+}
+
+STEMS = frozenset(stem for stems in _STEMS.values() for stem in stems)
+"""The kernels of all algorithms."""

@@ -1,0 +1,74 @@
+"""Where the stencil over packed rows computes groups of a few inputs and as many outputs, whose channels change places within a vector."""
+
+from __future__ import annotations
+
+from .task import WHOLE_VECTOR, Task
+
+EXCHANGED_CHANNELS = {"output": (2, 4, 8, 16), "input": (2, 4, 8, 16), "filter": (2, 4, 8)}
+"""Inputs and as many outputs of a group that `depthwise` accepts, by the result: they change places within a vector."""
+
+EXCHANGES: dict[str, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    "NHWC": {"output": ((2, 4, 8), (2, 4, 8)), "input": ((2, 4, 8), (2, 4, 8)), "filter": ((2, 4, 8), (2, 4, 8))},
+    "NCHW": {"output": ((), (4, 8)), "input": ((), (4,)), "filter": ((8,), (2, 4, 8))},
+}
+EXCHANGED_ROW = 20
+"""Those that it is taken for, by the layout and the result, with a stride of 1 and with others; channels first, not for one tap, and of outputs and
+gradients of inputs all of 2 to 8 if so few pixels of a row have the same taps that vectors of them would not be full.
+
+Time of what is taken otherwise over that of `depthwise`, 3x3 taps, 8 images of 56x56 (2 and 4 channels), 28x28 (8) and 14x14 (16), with stride 2 twice as
+high and wide where there are more than 4, 2 threads of a Zen 5, of outputs, gradients of inputs and of filters:
+
+==========  ======  ==============  ==============  ==============  ==============
+channels    stride  float32, NHWC   bfloat16, NHWC  float32, NCHW   bfloat16, NCHW
+==========  ======  ==============  ==============  ==============  ==============
+2           1       19   39   16    13   12   22    1.3  1.2  0.9   0.9  0.9  0.8
+4           1       9.8  17   7.2   9.2  6.5  9.1   0.9  0.9  0.9   0.8  0.8  0.8
+4           2       12   45   6.1   8.2  23   4.4   3.0  1.2  1.8   1.7  1.2  1.2
+8           1       3.5  8.0  3.6   8.8  8.8  10    1.0  1.0  1.4   1.1  1.1  1.2
+8           2       2.9  13   3.4   1.8  18   6.8   1.7  0.9  1.6   0.9  1.0  1.2
+16          1       0.7  0.8        0.5  0.5        0.7  0.7        0.5  0.5
+16          2       0.7  0.9        0.5  0.6        0.7  0.7        0.8  0.9
+==========  ======  ==============  ==============  ==============  ==============
+
+Channels first, 16 were measured on a Zen 4, as were 14x14 pixels: 2 channels 1.5 to 2.2, 4 1.4 and 1.6, 8 1.1 and 1.2 (float32, bfloat16), and the gradient of
+a filter of 2 with stride 2: 1.7 and 1.2.
+
+One tap: channels last 1.6 to 12, channels first 0.4 to 1.2. In float64 0.4 to 1.0 times as large, so of 8 channels, a vector, 0.7 to 0.95, of filters with
+strides 1.1.
+"""
+
+MOST_TILED = 4
+"""Channels of a group, at most, for which `depthwise` is taken where tiles are multiplied: of planes, and not for gradients of filters. `conv` bundles groups then.
+
+Time of `depthwise` over that of `conv`, bfloat16, 8 images, 3x3 taps, 2 threads of a Granite Rapids (the gradients of input and filter; stride 2 at 14x14 of dy):
+
+========  ======  ==========  ==========
+channels  of dy   NHWC        NCHW
+========  ======  ==========  ==========
+2         56      1.14  1.04  0.93  1.0
+2         14, /2  1.71  1.22  1.33  1.1
+4         56      1.34  1.0   0.77  1.0
+4         14      1.29  1.15  0.92  1.0
+8         56      2.5   2.3   1.03  2.0
+8         14      1.71  1.59  1.30  1.62
+8         14, /2  1.83  1.18  1.37  1.0
+========  ======  ==========  ==========
+"""
+
+
+def accepts(task: Task) -> bool:
+    """Whether groups have as many inputs as outputs, and so few."""
+    return task.groups != 1 and task.inputs == task.outputs and task.outputs in EXCHANGED_CHANNELS[task.result]
+
+
+def wins(task: Task) -> bool:
+    """Whether it is preferred to `conv`, `winograd` and `stem`."""
+    filters = task.result == "filter"
+    if task.doubles and task.outputs == WHOLE_VECTOR and not (filters and task.strided):
+        return False
+    if not task.last and task.one_tap:
+        return False
+    if task.tiled:
+        return not task.last and not filters and task.outputs <= MOST_TILED
+    short = not task.last and not filters and task.cols.out < EXCHANGED_ROW
+    return task.outputs in EXCHANGES["NHWC" if short else task.data_format][task.result][task.strided]

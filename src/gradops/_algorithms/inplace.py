@@ -1,0 +1,80 @@
+"""Where a stencil runs over images where they lie, or small planes that are turned: one filter a channel."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from .task import WIDEST_VECTOR, Axis, Task
+
+TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
+"""Taps in a row that the register tiles of `inplace` have, by the step from pixel to pixel of what they read."""
+
+MOST_ROWS, MOST_STEP = 64, 4
+"""Rows of taps, and steps from row to row, that the window of `inplace` holds."""
+
+MOST_TURNED_PIXELS = 1024
+"""Of an image of channels first that `inplace` accepts, which it turns, a vector of channels at a time."""
+
+CROWDED, LEAST_CROWDED_PIXELS, LEAST_CROWDED_TAPS = 512, 8, 4
+"""Channels between pixels at multiples of this distance share few sets of a cache. There rows that are packed once (`depthwise`) are taken for the
+gradient of the filter, if they have so many pixels and so many taps; for outputs and gradients of inputs at multiples of twice that distance, with a
+stride of 1. Time of `depthwise` over that of `inplace`, 2 threads of a Zen 5:
+
+==============================  ==========  ==========  ========
+filter                          float32     float64     channels
+==============================  ==========  ==========  ========
+8 of 14x14                      1.17        1.09        512
+8 of 14x14, stride 2            1.30        1.09        512
+8 of 28x28                      1.01        1.03        512
+8 of 28x28, stride 2            1.37        0.82        512
+8 of 56x56                      1.41        1.12        512
+8 of 16x16, 5x5 taps            0.71        0.58        512
+8 of 14x14                      1.01        0.95        1024
+2 of 65x65                      0.87        1.06        1024
+2 of 65x65, dilated by 2        1.10        0.67        2048
+==============================  ==========  ==========  ========
+
+==============================  ==========  ==========  ========
+input                           float32     float64     channels
+==============================  ==========  ==========  ========
+8 of 7x7                        1.52        1.52        1024
+8 of 14x14                      1.25        0.83        1024
+8 of 28x28                      1.13        1.07        1024
+8 of 14x14, 5x5 taps            0.78        0.69        1024
+8 of 28x28, 7x7 taps            0.47        0.41        1024
+2 of 65x65                      1.38        1.20        1024
+8 of 14x14                      0.82        0.89        2048
+2 of 65x65, dilated by 2        1.14        0.79        2048
+==============================  ==========  ==========  ========
+
+Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as long, so `inplace` is taken.
+"""
+
+
+def accepts(task: Task) -> bool:
+    """Whether it has tiles for the taps of a row, whole vectors of channels, and planes that it turns."""
+    rows, cols = task.rows, task.cols
+    turns = task.last or max(rows.size * cols.size, rows.out * cols.out) <= MOST_TURNED_PIXELS
+    return task.groups >= WIDEST_VECTOR and turns and _has_tiles(task.result, rows, cols)
+
+
+def wins(task: Task) -> bool:
+    """Whether it is preferred to `depthwise`."""
+    return not task.last or task.halves or not _crowded(task)
+
+
+def _has_tiles(result: str, rows: Axis, cols: Axis) -> bool:
+    """Whether its register tiles have so many taps in a row, for each lane of columns, and its window so many rows."""
+    row_step, col_step = (axis.stride // gcd(axis.stride, axis.dilation) for axis in (rows, cols))
+    if result != "input":
+        return cols.taps in TILE_TAPS.get(col_step, ()) and row_step <= MOST_STEP and rows.taps <= MOST_ROWS
+    lanes = (-(-(cols.taps - phase) // col_step) for phase in range(min(col_step, cols.taps)))
+    return all(taps in TILE_TAPS[1] for taps in lanes) and rows.taps <= MOST_ROWS
+
+
+def _crowded(task: Task) -> bool:
+    """Whether rows are packed rather than read where their pixels share few sets of a cache."""
+    distance, cols = task.groups * task.cols.dilation, task.cols
+    if cols.out < LEAST_CROWDED_PIXELS or cols.taps < LEAST_CROWDED_TAPS:
+        return False
+    return distance % CROWDED == 0 if task.result == "filter" else cols.stride == 1 and distance % (2 * CROWDED) == 0

@@ -54,11 +54,18 @@ def selected() -> str:
     return _forced or _default()
 
 
-FLOAT16, BFLOAT16, FLOAT64 = 0, 1, 3
-"""The storage codes."""
+BFLOAT16 = 1
+"""Its storage code."""
 
-ARITHMETIC = {FLOAT16: Arithmetic.HALVES, BFLOAT16: Arithmetic.HALVES, FLOAT64: Arithmetic.DOUBLES}
-"""How numbers are multiplied where bfloat16 is widened, unless it is as float32."""
+ARITHMETIC = (
+    Arithmetic.HALVES,
+    Arithmetic.HALVES,
+    Arithmetic.FLOATS,
+    Arithmetic.DOUBLES,
+    Arithmetic.FLOATS,
+    Arithmetic.FLOATS,
+)
+"""How numbers are multiplied, by their storage code, where bfloat16 is widened; there is one algorithm for integers."""
 
 PARTIAL = {"x86_64_v4_bf16": "x86_64_v4", "x86_64_v4_amx": "x86_64_v4"}
 """Levels that have builds of some kernels for some types only; all others are those of the level named here."""
@@ -100,16 +107,12 @@ class Accepted(Protocol):
 
 def algorithm(plan: Accepted, storage: int) -> str:
     """The algorithm in use for a problem, of numbers with a storage code."""
-    accepting = plan.algorithms[_arithmetic(storage)]
+    arithmetic = ARITHMETIC[storage]
+    if storage == BFLOAT16 and selected() in PARTIAL:
+        arithmetic = Arithmetic.TILES if selected() == TILED else Arithmetic.PAIRS
+    accepting = plan.algorithms[arithmetic]
     named = _forced_algorithm or _default_algorithm()
     return named if named in accepting else accepting[0]
-
-
-def _arithmetic(storage: int) -> Arithmetic:
-    """How numbers are multiplied at the selected level."""
-    if storage == BFLOAT16 and selected() in PARTIAL:
-        return Arithmetic.TILES if selected() == TILED else Arithmetic.PAIRS
-    return ARITHMETIC.get(storage, Arithmetic.FLOATS)
 
 
 @cache

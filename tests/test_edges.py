@@ -1,14 +1,17 @@
 """Zero-size dimensions, uncovered pixels, NaN and infinity, and values at the ends of the storage types."""
 
+from functools import cache
+from itertools import product
+
 import ml_dtypes
 import numpy as np
 import pytest
 from checks import own_dtypes
-from problems import CONVOLUTIONS, COVERING, rows
+from problems import CONVOLUTIONS, COVERING, LARGER, rows
 
 import gradops
 from gradops._dispatch import PARTIAL
-from gradops.testing import OPS, PoolProblem, Problem, dtype_named, random_integers
+from gradops.testing import OPS, PoolProblem, Problem, accepting, dtype_named, forced, random_integers
 
 HALVES = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 
@@ -63,18 +66,25 @@ def test_gradients_accept_a_filter_without_taps(op, taps, padding, level):
     assert not got.any()
 
 
+@cache
+def spread_case(op, problem, value, at):
+    """Small integers, one of them replaced, and what the reference says."""
+    operands = random_integers(op.shapes(problem), np.float64, seed=2)
+    operands[at].flat[operands[at].size // 3] = value
+    with np.errstate(invalid="ignore"):
+        return operands, op.expect(problem, *operands).value
+
+
 @pytest.mark.parametrize("op", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("at", [0, 1])
 def test_not_finite_values_spread_where_their_products_go_and_no_further(op, value, at, level):
-    for problem in COVERING[op.kind][:24]:
-        operands = random_integers(op.shapes(problem), np.float64, seed=2)
-        operands[at].flat[operands[at].size // 3] = value
-        with np.errstate(invalid="ignore"):
-            expected = op.expect(problem, *operands).value
-        for dtype in ("float32", "float64", "bfloat16"):
-            got = op(problem, *(operand.astype(dtype_named(dtype)) for operand in operands)).astype(np.float64)
-            label = f"{op} {problem} {dtype}"
+    for problem in (*COVERING[op.kind][:24], *LARGER[op.kind][:2]):
+        operands, expected = spread_case(op, problem, value, at)
+        for dtype, algorithm in product(("float32", "float64", "bfloat16"), accepting(op, problem)):
+            with forced(algorithm=algorithm):
+                got = op(problem, *(operand.astype(dtype_named(dtype)) for operand in operands)).astype(np.float64)
+            label = f"{op} {problem} {dtype} {algorithm}"
             np.testing.assert_array_equal(np.isnan(got), np.isnan(expected), err_msg=label)
             np.testing.assert_array_equal(got[np.isinf(got)], expected[np.isinf(got)], err_msg=label)
             finite = np.isfinite(expected)

@@ -8,6 +8,12 @@ from _storage cimport real, LINE, MR, NR, NV, PAIR, REAL_STORAGE, TILE, VL, clea
 
 cdef enum:
     RESULT_PARTS = 4                                    # of what a block writes of a channel, each of which a tile fetches
+    COLUMNS = 256                                       # of a block, at most: SPAN PIXELS, of which a register tile has at least 4
+
+
+cdef struct Column:                                     # the pixels of a register tile
+    real *c                                             # where in dst their sums are written, or NULL if they are first written to the block's
+    char *lies                                          # what is fetched of dst
 
 
 cdef void sum_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
@@ -46,27 +52,22 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
     channels of 56x56 pixels 1.2 in 16 bits, whatever lies in a cache 1.0 (2 threads of a Zen 4). Of a filter that leaves the first cache a register tile multiplies all
     pixels before the next, which it fetches: 0.9 to 1.0 of the time, of 128 pixels 0.8 to 0.9 (float32, Granite Rapids). So it does of images in no near cache, as Intel's
     CPUs foresee the rest of few rows of dst: 16 to 24 slots 0.4 to 0.7, more 1.0 (float32, Emerald Rapids)."""
-    cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), distance = panel_distance(w, p), step, j, t, i, end, r
+    cdef int64_t size = item_size(w.storage), row = w.g.dst_c * size, tiles = divide_up(b.channels, MR), panels = divide_up(b.count, NR), distance = panel_distance(w, p)
+    cdef int64_t fewer = b.channels // tiles, more = b.channels % tiles, rows, t = 0, i = 0, j = 0, step, r     # rows of a tile; so many have one more
     cdef Operands product = operands(divide_up(kc, PAIR), NULL, panel_width(w), w.ldp, w.ldp, k > 0)
     cdef bint writes = writes_planes(w, p), last = (k + 1) * KC >= slots(p), far = tiles * distance * <int64_t> sizeof(real) > NEAR or (INTEL and is_far(w.g, size))
+    cdef bint fetches = (k == 0 if writes else last) and (dst_in_planes(p) or w.in_turns or w.beside)
     cdef Stream read = next_pixels(w, p, b, k * KC, kc, tiles * panels), write = next_results(w, p, b, kc, last)
-    cdef Pixel at = pixel(p, b.first)
-    cdef char *dst = dst_pixel(w, p, b, &at)
+    cdef Column[COLUMNS] columns
     cdef const char *one
     cdef const char *two
     cdef real *c
     cdef Block rest = b[0]
-    cdef bint fetches = (k == 0 if writes else last) and (dst_in_planes(p) or w.in_turns or w.beside)
+    place_columns(w, p, b, writes, columns)
     for step in range(tiles * panels):
-        t, j = step % tiles, step // tiles
-        if far:
-            t, j = step // panels, step % panels
-        i, end = part(b.channels, t, tiles), part(b.channels, t + 1, tiles)
-        if fetches and (w.in_turns or w.beside):        # each lane fetches its share
-            at = pixel(p, b.first + j * NR)
-            dst = dst_pixel(w, p, b, &at) + (p.col.out_start - j) * NR * size
-        for r in range(i, end if fetches else i):
-            fetch_lines(dst + r * row + j * NR * size, NR * size, True)
+        rows = fewer + (t < more)
+        for r in range(i, i + rows if fetches else i):
+            fetch_lines(columns[j].lies + r * row, NR * size, True)
         one = two = <const char *> b.c
         product.one = product.two = 0
         if step < fetching_tiles(&read):
@@ -75,16 +76,35 @@ cdef void multiply_packed(const Gather *w, const Patches *p, const Block *b, int
             product.two, two = write.step, begin_of(&write, step)
         if far and j == panels - 1 and t < tiles - 1:
             product.two, two = LINE, <const char *> (filter + (t + 1) * distance)
-        c = panel_in_dst(w, p, b, j) if writes else NULL
+        c = columns[j].c
         product.ldc = w.g.dst_c if c != NULL else w.ldp
         product.narrow = PAIR > 1 and c != NULL
         c = at_result(product.narrow, c if c != NULL else b.c + j * NR, i * product.ldc)
-        (fetching_column_tile if product.one or product.two else column_tile)(<int> (end - i), NV if b.count - j * NR > VL else 1, &product, filter + t * distance,
+        (fetching_column_tile if product.one or product.two else column_tile)(<int> rows, NV if b.count - j * NR > VL else 1, &product, filter + t * distance,
                                                                               b.patch + j * NR, c, one, two)
+        if far and j < panels - 1:
+            j += 1
+        elif far or t < tiles - 1:
+            t, i, j = t + 1, i + rows, 0 if far else j
+        else:
+            t, i, j = 0, 0, j + 1
     for j in range(panels if writes and last else 0):
-        if panel_in_dst(w, p, b, j) == NULL:
+        if columns[j].c == NULL:
             rest.c = b.c + j * NR
             store_panel(w, p, &rest, b.first + j * NR, smaller(NR, b.count - j * NR))
+
+
+cdef void place_columns(const Gather *w, const Patches *p, const Block *b, bint writes, Column *columns) noexcept nogil:
+    """Those of a block. Of lanes of columns that are computed together, each fetches its share of dst."""
+    cdef int64_t size = item_size(w.storage), j
+    cdef Pixel at = pixel(p, b.first)
+    cdef char *dst = dst_pixel(w, p, b, &at)
+    for j in range(divide_up(b.count, NR)):
+        columns[j].c = panel_in_dst(w, p, b, j) if writes else NULL
+        columns[j].lies = dst + j * NR * size
+        if w.in_turns or w.beside:
+            at = pixel(p, b.first + j * NR)
+            columns[j].lies = dst_pixel(w, p, b, &at) + p.col.out_start * NR * size
 
 
 cdef bint writes_planes(const Gather *w, const Patches *p) noexcept nogil:

@@ -2,7 +2,14 @@
 
 What all share:
 
-kernels.h           the only C: vector types and register-tile sizes per ISA level, float16 and bfloat16 conversion
+kernels.h           the only C, in parts:
+    machine.h       what the CPU and the system are asked for
+    vectors.h       vector types and register-tile sizes per ISA level, hints to caches, transpositions
+    doubles.h       vectors of doubles beside those of floats, for pooling
+    pairs.h         pairs of bfloat16, multiplied two at once
+    tiles.h         tiles of them (AMX)
+    copies.h        numbers moved, by vectors
+    halves.h        float16 and bfloat16: to and from float32
 _problem.pxd        the struct that `gradops._geometry` packs: tensors, strides and the lanes that map pixels to pixels
 _storage.pxd        widen and narrow: the one place that knows storage dtypes
 _entry.pxd          the signature of kernels, and recipes as C sees them

@@ -1,12 +1,18 @@
 """Part of `conv_gather`: channel rows, whose vectors are pixels. The rows of a register tile are channels of dst, with the filter of all of them side by side for each slot;
 its columns are pixels, of patches packed by slot or of planes as they lie."""
-from libc.stdint cimport int64_t
-from _gemm cimport KC, LD, Operands, Stream, begin_of, fetching_tiles, operands, rows_stream, stream
+from _gemm cimport KC, LD, Operands, Stream, begin_of, fetching_tiles, operands, rows_stream, stream, at_result, gemm_block
 from _patches cimport Patches, Pixel, advance, dst_in_planes, has_pairs, pack_slot_pairs, pack_slots, pixel, pixels, slots, src_in_planes
-from _problem cimport Problem, col_lanes, divide_up, part, smaller
+from _problem cimport Problem, col_lanes, divide_up, part, smaller, image_size, is_far
 from _storage cimport real, LINE, MR, NR, NV, PAIR, REAL_STORAGE, TILE, VL, clear, fetch_lines, item_size, narrow_block, narrow_in_turns, narrow_rows, pair_rows
 
 cdef enum:
+    LEAST_PLANE = 64                                    # pixels of a plane that is used in place, at least
+    MANY_PLANES = 256                                   # that are packed on Intel's CPUs, at least, if with the channels of dst they are twice as many
+    FAR = 64 << 20                                      # bytes of images, beyond which they are packed there, too,
+    FAR_PLANES = 24 << 20                               # and of those that have as many channels in all
+    LARGE_PLANE = 1 << 16                               # bytes of a plane, beyond which those of half as many channels in all are packed
+    FEW_WAYS = 8                                        # of a first cache, at most, where planes that begin within a line are packed for as many channels
+    LEAST_SLOTS = 512                                   # of dst, and so many slots, at least
     RESULT_PARTS = 4                                    # of what a block writes of a channel, each of which a tile fetches
     COLUMNS = 256                                       # of a block, at most: SPAN PIXELS, of which a register tile has at least 4
 
@@ -14,6 +20,44 @@ cdef enum:
 cdef struct Column:                                     # the pixels of a register tile
     real *c                                             # where in dst their sums are written, or NULL if they are first written to the block's
     char *lies                                          # what is fetched of dst
+
+
+cdef bint reads_planes(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether channels' planes are an operand as they lie: not if they are small, since what whole vectors leave is packed, or cannot be. Of 9x9 to 17x17
+    pixels they take 0.86 to 1.0 of the time, of 7x7 1.0 to 1.1; of 32x32 to 128x128 pixels, whose rows share a set of the first cache, 0.6 to 0.95, but
+    with narrow tiles 1.15 to 1.3 (float32 and float64, Zen 5)."""
+    cdef int64_t size = w.g.src_c
+    if not w.channel_rows or w.storage != REAL_STORAGE or not src_in_planes(p):
+        return False
+    if (MR <= 6 and size * <int64_t> sizeof(real) % (2 * CROWDED) == 0) or (INTEL and lie_far_apart(w, p)) or cross_lines(w, p):
+        return False
+    return size >= LEAST_PLANE and (size % VL == 0 or (w.g.dst_rows == 1 and dst_in_planes(p)))
+
+
+cdef bint lie_far_apart(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether planes are better packed on Intel's CPUs. Rows of many channels lie in a page each, which they look up again for each register tile:
+    packed, 256 to 2048 channels take 0.75 to 1.0 of the time, where rows are multiples of 4 KiB apart 0.4, fewer 1.0 to 1.2, unless images are in no cache: plane
+    by plane, CPUs foresee them, 0.55 to 0.95, of 24 MiB with 256 channels in all 0.75 to 1.0, with fewer, and smaller images, 0.95 to 1.2 (float32, Granite Rapids).
+    Of planes beyond 64 KiB, 128 channels in all and more take 0.65 to 1.0, float64 0.75 to 1.05 (Emerald Rapids)."""
+    cdef int64_t plane = w.g.src_c * sizeof(real), channels = slots(p) + w.g.dst_channels, bytes = w.g.images * image_size(w.g, sizeof(real))
+    if bytes > FAR or (slots(p) >= MANY_PLANES and channels >= 2 * MANY_PLANES):
+        return True
+    return (bytes > FAR_PLANES and channels >= MANY_PLANES) or (plane > LARGE_PLANE and channels >= MANY_PLANES // 2)
+
+
+cdef bint cross_lines(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether planes are better packed where a first cache has few ways, since many of their vectors lie in two cache lines: from 512 slots and to 256 channels of
+    dst on, 14x14 to 65x65 pixels take 0.86 to 1.0 of the time, float64 0.84 to 1.0, fewer 1.0 to 1.1, whole lines 1.02 to 1.3; with narrow tiles half as many
+    are enough: 0.73 to 1.0 (Zen 4)."""
+    cdef int64_t plane = w.g.src_c, times = 1 if MR > 6 else 2
+    if WAYS > FEW_WAYS or plane < PIXELS or plane * <int64_t> sizeof(real) % LINE == 0:
+        return False
+    return times * slots(p) >= LEAST_SLOTS and times * w.g.dst_channels >= MANY_PLANES
+
+
+cdef bint planes_in_place(const Gather *w, const Patches *p) noexcept nogil:
+    """Whether planes are operand and result as they lie."""
+    return reads_planes(w, p) and dst_in_planes(p)
 
 
 cdef void sum_channels(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:

@@ -16,6 +16,7 @@ from _scratch cimport allocate_bytes, release
 from _storage cimport real, MR, PAIR, REAL_STORAGE, TILE, VL, item_size, load, narrow_block, narrow_in_turns, store, widen_block
 
 cdef enum:
+    MOST_FOLDED = 4 * TILE                              # channels of a block of pixels in tiles, at most
     LEAST_BANDED = 2 * MR                               # of pixels that are multiplied at a time
     MOST_WINDOW = 1 << 10                               # taps of a block on either axis
     MOST_TIMES = 4                                      # as many pixels of each phase on either side of a block, at most

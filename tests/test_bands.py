@@ -101,9 +101,7 @@ def test_nothing_beyond_the_operands_is_read(op, problem, level, at_the_edge):
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_the_last_of_an_odd_row_of_pixels_has_no_neighbour(value, level):
-    problem = Problem(
-        n=2, h=6, w=10, c=32, k=24, r=2, s=2
-    )  # rows of 9 pixels; the tenth column of x is read by the second tap only
+    problem = Problem(n=2, h=6, w=10, c=32, k=24, r=2, s=2)  # 9 pixels a row, of 10 columns of x
     check_spread(conv, OPS["conv2d_backprop_filter"], problem, "bfloat16", value, 0, lambda size: 9 * problem.c)
 
 

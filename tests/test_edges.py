@@ -1,6 +1,6 @@
 """Zero-size dimensions, uncovered pixels, NaN and infinity, and values at the ends of the storage types."""
 
-from functools import cache
+from functools import lru_cache
 from itertools import product
 
 import ml_dtypes
@@ -66,7 +66,7 @@ def test_gradients_accept_a_filter_without_taps(op, taps, padding, level):
     assert not got.any()
 
 
-@cache
+@lru_cache(maxsize=32)
 def spread_case(op, problem, value, at):
     """Small integers, one of them replaced, and what the reference says."""
     operands = random_integers(op.shapes(problem), np.float64, seed=2)

@@ -13,7 +13,7 @@ from itertools import groupby
 from math import gcd, prod
 from typing import NamedTuple
 
-from gradops._algorithms import UNKNOWN, Sharing, reads_apart, side_by_side, stem_of
+from gradops._algorithms import UNKNOWN, Arithmetic, Sharing, reads_apart, side_by_side, stem_of
 from gradops._values import LAYOUTS, Layout, Shape
 
 WIDEST_LINE = 1024
@@ -116,7 +116,7 @@ class Plan:
     @property
     def exact(self) -> str:
         """The algorithm that also computes unpadded problems, and mixes no neighbours."""
-        return "conv" if "conv" in self.algorithms[0] else "depthwise"
+        return "conv" if "conv" in self.algorithms[Arithmetic.FLOATS] else "depthwise"
 
     def stem(self, algorithm: str, storage: int) -> str:
         """The kernel of an algorithm for a storage code."""

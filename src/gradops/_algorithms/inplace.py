@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from .task import WIDEST_VECTOR, Axis, Task
+from .task import WIDEST_VECTOR, Task
 
 TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
 """Taps in a row that the register tiles of `inplace` have, by the step from pixel to pixel of what they read."""
@@ -55,7 +55,7 @@ def accepts(task: Task) -> bool:
     """Whether it has tiles for the taps of a row, whole vectors of channels, and planes that it turns."""
     rows, cols = task.rows, task.cols
     turns = task.last or max(rows.size * cols.size, rows.out * cols.out) <= MOST_TURNED_PIXELS
-    return task.groups >= WIDEST_VECTOR and turns and _has_tiles(task.result, rows, cols)
+    return task.groups >= WIDEST_VECTOR and turns and _has_tiles(task)
 
 
 def wins(task: Task) -> bool:
@@ -63,10 +63,11 @@ def wins(task: Task) -> bool:
     return not task.last or task.halves or not _crowded(task)
 
 
-def _has_tiles(result: str, rows: Axis, cols: Axis) -> bool:
+def _has_tiles(task: Task) -> bool:
     """Whether its register tiles have so many taps in a row, for each lane of columns, and its window so many rows."""
+    rows, cols = task.rows, task.cols
     row_step, col_step = (axis.stride // gcd(axis.stride, axis.dilation) for axis in (rows, cols))
-    if result != "input":
+    if task.result != "input":
         return cols.taps in TILE_TAPS.get(col_step, ()) and row_step <= MOST_STEP and rows.taps <= MOST_ROWS
     lanes = (-(-(cols.taps - phase) // col_step) for phase in range(min(col_step, cols.taps)))
     return all(taps in TILE_TAPS[1] for taps in lanes) and rows.taps <= MOST_ROWS

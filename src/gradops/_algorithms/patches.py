@@ -25,7 +25,7 @@ One tap (1x1) shares nothing that `stem` could use twice: 1.0 to 2.5 times that 
 
 PATCH_COLUMNS, MOST_PATCH = {False: range(8, 65), True: range(4, 65)}, 1024
 """The same of planes, where only gradients are folded: columns of a patch, without and with products of pairs, and all of its numbers, at most (MOST_RUN of
-conv_gather_fold.pxi and CHANNELS of conv_gather.pyx). Time of `stem` over that of `conv`, float32, bfloat16, float64, and float32 with AVX2, NCHW, 8 images of
+conv_gather_fold.pxi and CHANNELS of conv_gather_plan.pxi). Time of `stem` over that of `conv`, float32, bfloat16, float64, and float32 with AVX2, NCHW, 8 images of
 224x224, 2 threads of a Zen 4.
 
 ===================  ======================
@@ -47,7 +47,7 @@ as long (16x16x3, 768, float32; float64 0.4, 2.0, 4.4, 11), so images of one pat
 """
 
 
-def are_patches(task: Task) -> bool:
+def favour_conv(task: Task) -> bool:
     """Whether an output or the gradient of an input is left to `conv` for the sake of its patches."""
     if not task.last:
         return folds_patches(task)

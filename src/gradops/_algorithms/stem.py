@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .patches import are_patches
+from .patches import favour_conv
 from .task import WHOLE_VECTOR, WIDEST_VECTOR, Arithmetic, Task
 from .tiles import fills_tiles
 
@@ -123,7 +123,7 @@ def wins(task: Task) -> bool:
         beside_dots = task.arithmetic in (Arithmetic.FLOATS, Arithmetic.PAIRS) and _dots(task)
         return _few_beside_dots(task) if beside_dots else _few(task)
     fills = task.doubles and task.last and task.channels == WHOLE_VECTOR
-    return not (task.one_tap or are_patches(task) or fills or (task.tiled and fills_tiles(task)))
+    return not (task.one_tap or favour_conv(task) or fills or (task.tiled and fills_tiles(task)))
 
 
 def _wins_multiplied(task: Task) -> bool:

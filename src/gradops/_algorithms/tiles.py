@@ -27,7 +27,7 @@ pixels, 64 outputs, 0.8.
 """
 
 TILE, MOST_FOLDED_TILES = 16, 4
-"""Columns of a tile, and tiles of a block (TILE and MOST_FOLDED of conv_gather.pyx)."""
+"""Columns of a tile, and tiles of a block (TILE of vectors.h and MOST_FOLDED of conv_gather_fold.pxi)."""
 
 TILED_OUTPUTS = {False: range(32, 193), True: range(64, 193)}
 """Of layers without and with strides that are not folded, channels last, and have at least two inputs. Time of `stem` over that of `conv` for 32 to 4 channels, 3x3

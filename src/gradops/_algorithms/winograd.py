@@ -60,7 +60,7 @@ images          channels  dilation  time
 
 MOST_NARROW, MOST_SUMMED, MOST_BANDED = 16, 8, 64
 """Channels of outputs and of gradients of inputs, or that are summed for them, up to which `conv` is taken: its tiles need one vector, and taps read rows
-that are copied once. Channels first, no more than the third may be summed then (as in conv_gather.pyx): 16 and 32 to 8 and 16 gain 1.1 to 1.7, 96 to 16
+that are copied once. Channels first, no more than the third may be summed then (as in conv_gather_band.pxi): 16 and 32 to 8 and 16 gain 1.1 to 1.7, 96 to 16
 0.87 (Zen 4). For the gradient of a filter the first bounds both of its channels, in either layout; channels last the second bounds its inputs, whatever
 its outputs. In float64, of which a vector holds half as many, half of the first counts, and nothing bounds inputs alone.
 

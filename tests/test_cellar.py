@@ -28,6 +28,7 @@ from gradops.testing import LEVELS, OPS, Problem, dtype_named, forced, random_in
 REPOSITORY = Path(__file__).parent.parent
 KERNELS = REPOSITORY / "src" / "gradops" / "_kernels"
 PROBE = Path(__file__).with_name("cellar_probe.pyx")
+LINKED = KERNELS / "storage_blocks.pyx"
 pytestmark = pytest.mark.skipif(not KERNELS.is_dir(), reason="the tests do not lie in a checkout with its sources")
 
 PRECISIONS = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64"}
@@ -78,15 +79,15 @@ def probes(tmp_path_factory):
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no C compiler {compiler!r} to compile {PROBE.name} with")
     folder = tmp_path_factory.mktemp("cellar")
-    (transpiled,) = cythonize(str(PROBE), include_path=[str(KERNELS)], build_dir=str(folder), quiet=True)
+    parts = cythonize([str(PROBE), str(LINKED)], include_path=[str(KERNELS)], build_dir=str(folder), quiet=True)
     builds = {}
     wanted = [(precision, level) for level in LEVELS for precision in (["bf16"] if level in PARTIAL else REALS)]
     for precision, level in (pair for pair in wanted if runnable(pair[1])):
-        source = folder / f"{precision}_{level}.c"
-        shutil.copy(transpiled.sources[0], source)
+        folder_of_build = folder / f"{precision}_{level}"
+        folder_of_build.mkdir()
         builds[precision, level] = Extension(
-            f"{source.stem}.{PROBE.stem}",
-            [str(source)],
+            f"{folder_of_build.name}.{PROBE.stem}",
+            [shutil.copy(source, folder_of_build) for part in parts for source in part.sources],
             include_dirs=[str(KERNELS)],
             extra_compile_args=flags(precision, level),
         )

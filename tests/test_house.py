@@ -70,6 +70,8 @@ BENCH_MAY_IMPORT = {
 }  # fmt: skip
 BUILT_ONCE = {"entry", "runtime", "tensorflow_kernels", "torch_convolution", "xla"}
 """The compiled modules that are no kernels."""
+LINKED = {"storage_blocks"}
+"""What is no module, but linked into each kernel of its level and precision."""
 # The same for packages. Only users import adapters; they take from the floors below what is named here.
 TORCH_MAY_IMPORT = {
     "__init__": {"torch", "torch._functions", "torch._override"},
@@ -268,7 +270,7 @@ def kernel_parts():
 
 
 def kernels():
-    return [path for path in kernel_sources() if path.stem not in BUILT_ONCE]
+    return [path for path in kernel_sources() if path.stem not in BUILT_ONCE | LINKED]
 
 
 def code_of(path):
@@ -296,6 +298,10 @@ def test_kernels_are_built_and_belong_to_an_op(path):
     if path.stem in BUILT_ONCE:
         assert f"gradops_runtime({path.stem})" in (REPOSITORY / "CMakeLists.txt").read_text()
         return
+    if path.stem in LINKED:
+        assert stems_of(path) == {f"{path.stem}_{real}" for real in ("f32", "f64", "bf16")}
+        assert f"set(GRADOPS_LINKED {path.stem})" in (REPOSITORY / "cmake" / "GradopsKernels.cmake").read_text()
+        return
     assert stems_of(path) <= MEASURING | {stem for op in OPS.values() for stem in op.stems}
 
 
@@ -312,6 +318,17 @@ def test_python_sees_no_function_of_a_kernel_but_its_entry(path):
     assert not re.search(r"^(?:def|cpdef|class)\b", code, re.MULTILINE)
     assert re.findall(r"^(\w+) = (.*?) *$", code, re.MULTILINE)[0] == ("entry", "exported(compute)")
     assert "numpy" not in code
+
+
+@CHECKOUT
+def test_what_is_linked_into_kernels_has_no_door_for_python():
+    folder = REPOSITORY / "src" / "gradops" / "_kernels"
+    for stem in LINKED:
+        code = code_of(folder / f"{stem}.pyx")
+        assert not re.search(r"^(?:def|cpdef|class|entry|\w+ =)", code, re.MULTILINE)
+        public = set(re.findall(r"^cdef public void (\w+)\(", code, re.MULTILINE))
+        shared = set(re.findall(r"^    void (\w+)\(.*;$", (folder / "_storage.pxd").read_text(), re.MULTILINE))
+        assert public and public == shared
 
 
 @CHECKOUT

@@ -12,6 +12,7 @@ kernels.h           the only C, in parts:
     halves.h        float16 and bfloat16: to and from float32
 _problem.pxd        the struct that `gradops._geometry` packs: tensors, strides and the lanes that map pixels to pixels
 _storage.pxd        widen and narrow: the one place that knows storage dtypes
+storage_blocks.pyx  the same for blocks, transposed if need be: no module, but linked into each kernel
 _entry.pxd          the signature of kernels, and recipes as C sees them
 _blocks.pxd         blocks of work, shared among threads
 _partials.pxd       adds the partial sums of a reduction in order

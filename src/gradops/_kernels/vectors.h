@@ -97,14 +97,6 @@ static inline const real *unknown(const real *p) {
     return p;
 }
 
-/* The function f, of which the compiler knows nothing: so that its one body is called, where each caller would have a copy of it. */
-static inline void *called(void *f) {
-#if defined(__GNUC__)
-    __asm__("" : "+r"(f));
-#endif
-    return f;
-}
-
 /* rows[r][c] and rows[c][r] change places for r, c < VL. First the 16-byte lanes of each group of LANE rows are transposed by interleaving
  * elements, then the lanes of rows that are LANE apart by parting even from odd ones: shuffles within lanes and of lanes are the cheapest. */
 enum { LANE = 16 / sizeof(real), LANES = VL / LANE };

@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from gradops.testing import OPS, PoolProblem, Problem, dtype_named, random_integers, random_normal
+from gradops.testing import OPS, Expected, PoolProblem, Problem, dtype_named, random_integers, random_normal
 
 CONVOLUTIONS = [op for op in OPS.values() if op.kind != "pool"]
 POOLINGS = [op for op in OPS.values() if op.kind == "pool"]
@@ -117,30 +117,41 @@ def named(value):
     return str(value) if not isinstance(value, tuple) else "-".join(map(str, value))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8)
 def exact_case(op, problem):
-    """Operands of small integers, in float64, and what the reference says."""
+    """Operands of small integers, in float64, and what the reference says. Whether sums of so many products are exact, their largest possible one says."""
     operands = random_integers(op.shapes(problem), np.float64, seed=len(str(problem)))
-    return operands, op.expect(problem, *operands)
+    largest = np.multiply(*(np.abs(operand).max(initial=0) for operand in operands)) * op.depth(problem)
+    return operands, Expected(op.reference(problem, *operands), largest, op.depth(problem), "float32")
 
 
 @lru_cache(maxsize=2)
-def drawn(op, problem, dtype, seed):
+def drawn(op, problem, seed):
     """Operands of normal numbers, which take longer to draw than most ops."""
-    return random_normal(op.shapes(problem), np.dtype(dtype), seed)
+    return random_normal(op.shapes(problem), np.float64, seed)
 
 
 def normal(op, problem, dtype, seed):
-    """Operands of normal numbers: of 16 bits, those of float32, rounded."""
-    operands = drawn(op, problem, "float32" if "float16" in dtype else dtype, seed)
-    return [operand.astype(dtype_named(dtype)) for operand in operands]
+    """Operands of normal numbers: those of float64, rounded."""
+    return [operand.astype(dtype_named(dtype), copy=False) for operand in drawn(op, problem, seed)]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2)
+def absolute(op, problem, seed):
+    """The sums of the magnitudes of normal numbers, in any type: rounding makes a product of two at most this much larger."""
+    return 1.01 * op.reference(problem, *(np.abs(operand) for operand in drawn(op, problem, seed)))
+
+
+@lru_cache(maxsize=8)
 def rounded_case(op, problem, dtype):
     """Operands of normal numbers and what the reference says."""
-    operands = normal(op, problem, dtype, seed=len(str(problem)))
-    return operands, op.expect(problem, *operands)
+    seed = len(str(problem))
+    if op.kind == "pool":
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed)
+        return operands, op.expect(problem, *operands)
+    operands = normal(op, problem, dtype, seed)
+    value, accumulation = op.reference(problem, *operands), op.accumulation(dtype_named(dtype))
+    return operands, Expected(value, absolute(op, problem, seed), op.depth(problem), accumulation)
 
 
 @lru_cache(maxsize=16)

@@ -5,7 +5,7 @@ Depths and distances along the sum count what `multiply_add` multiplies at once,
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, BFLOAT16, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, infinities, load, multiply_add, narrow_block, narrow_rows, resume_sums, store, store_narrowed, subnormals, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
+from _storage cimport real, vec, LINE, VL, NV, NR, MR, PAIR, TILE, Sums, add_product, clear, edge_of_rows, edge_of_steps, fetch_lines, infinities, load, multiply_add, narrow_rows, resume_sums, store, store_narrowed, store_narrowed_pair, take_sums, zero, zero_sums, prefetch_now, prefetch_soon, prefetch_to_write, unknown
 
 cdef enum:
     KC = 512 + TILE // 2 * 16                           # depth of one pass over packed panels; of tiles 640, so that 64 channels times 3x3 taps are one
@@ -105,26 +105,18 @@ cdef inline const char *fetch_some(const char *at, int64_t step, int64_t count) 
 
 
 cdef inline void store_tile(int m, int nv, const Operands *p, vec[2] *acc, real *c) noexcept nogil:
-    """c[i, j] (+)= acc[i, j]. What is narrowed is narrowed by one instruction, but where it would take a number for zero.
+    """c[i, j] (+)= acc[i, j].
 
     *Assumes:* m and nv are compile-time constants of the caller.
     """
-    cdef real[14 * 2 * VL] rare
     cdef int64_t ldc = p.ldc                            # read now, not in each store: for all that compilers know, p lies in c
-    cdef int i, j, doubtful = 0
+    cdef int i, j
     if PAIR > 1 and p.narrow:
         for i in range(m):
-            for j in range(nv):
-                doubtful |= subnormals(acc[i][j])
-        if doubtful:
-            for i in range(m):
-                for j in range(nv):
-                    store(rare + (i * nv + j) * VL, acc[i][j])
-            narrow_block(BFLOAT16, rare, nv * VL, m, nv * VL, <char *> c, ldc, 1)
-            return
-        for i in range(m):
-            for j in range(nv):
-                store_narrowed(<char *> at_result(True, c, i * ldc + j * VL), acc[i][j])
+            if nv == 2:
+                store_narrowed_pair(<char *> at_result(True, c, i * ldc), acc[i][0], acc[i][1])
+            else:
+                store_narrowed(<char *> at_result(True, c, i * ldc), acc[i][0])
     elif p.accumulate:
         for i in range(m):
             for j in range(nv):

@@ -75,7 +75,7 @@ cdef extern from "kernels.h" nogil:
     void store_pair(real *dst, vec even, vec odd)
     void store_some_pairs(real *dst, int64_t n, vec even, vec odd)
     void store_narrowed(char *dst, vec v)
-    int subnormals(vec v)
+    void store_narrowed_pair(char *dst, vec low, vec high)
     int infinities(vec v)
     void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t row)
     void store_every(int step, const real *src, int64_t n, real *dst)

@@ -121,7 +121,7 @@ cdef void pack_filter(const void *work, int64_t index, void *_) noexcept nogil:
         if packs_rows(w):
             pack_tap_rows(w, src, some.channel, some.channels, slot, count, dst)
         else:
-            pack_tap_panel(w, &p, src, some.channels, slot, count, dst)
+            pack_tap_panel(w, &p, src, smaller(panel_width(w), g.dst_channels - some.channel) if PAIR > 1 else some.channels, slot, count, dst)
         slot += count
     if packs_rows(w):
         finish_rows(w, &some, end, dst)
@@ -162,7 +162,7 @@ cdef void finish_rows(const Gather *w, const Part *some, int64_t depth, real *ds
 
 
 cdef void pack_tap_panel(const Gather *w, const Patches *p, const char *tap, int64_t channels, int64_t slot, int64_t count, real *dst) noexcept nogil:
-    """dst[pass][slot][width], or pairs of slots there, zero beyond the channels."""
+    """dst[pass][slot][width], or pairs of slots there, zero beyond the channels. Those of pairs go on into the next panel, so that whole vectors are turned."""
     cdef const Problem *g = w.g
     cdef int64_t width = panel_width(w), depth = panel_depth(w, p), size = item_size(w.storage), c = 0, pair = PAIR if has_filter_pairs(w) else 1, take
     cdef real *rows

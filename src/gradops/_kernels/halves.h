@@ -67,26 +67,24 @@ static inline half_bits upper_halves(float_bits words) {
 enum { SUBNORMAL = 0x20 };                                      /* of _mm512_fpclass_ps_mask */
 #endif
 
-static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) {
-    float_bits u = *(const float_bits *)src;
+static inline half_bits narrowed_bfloat16(float_bits u) {
 #if defined(__AVX512BF16__)                                     /* one instruction, which takes subnormal numbers for zero */
-    if (!_mm512_fpclass_ps_mask((__m512)u, SUBNORMAL)) {
-        _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)u));
-        return;
-    }
+    if (!_mm512_fpclass_ps_mask((__m512)u, SUBNORMAL)) return (half_bits)_mm512_cvtneps_pbh((__m512)u);
 #endif
-    *(half_bits *)dst = upper_halves(rounded_bfloat16((vec)u));
+    return upper_halves(rounded_bfloat16((vec)u));
 }
 
-/* Results of pairs as they are stored, by that instruction alone; which of them it may take for zero. */
+static inline void narrow_bfloat16_vector(const float *src, uint16_t *dst) { *(half_bits *)dst = narrowed_bfloat16(*(const float_bits *)src); }
+
+/* Sums of pairs as they are stored, by that instruction alone: what adds them up takes subnormal numbers for zero, too. */
 #if defined(GRADOPS_REAL_bf16)
 static inline void store_narrowed(char *dst, vec v) {
     _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)v));
 }
-static inline int subnormals(vec v) { return _mm512_fpclass_ps_mask((__m512)v, SUBNORMAL); }
+static inline void store_narrowed_pair(char *dst, vec low, vec high) { _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low)); }
 static inline int infinities(vec v) { return _mm512_fpclass_ps_mask((__m512)v, 0x99); }     /* of either sign, or NaN of either kind */
 
-/* dst[r] = src[r ld + j] for rows of so many sums of tiles, NR at most, `row` bytes apart in dst. No tile adds up to a subnormal number, which would become zero. */
+/* dst[r] = src[r ld + j] for rows of so many sums of tiles, NR at most, `row` bytes apart in dst. */
 static inline void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t row) {
     const __mmask32 some = cols < NR ? (1u << cols) - 1 : ~0u;
     for (int64_t r = 0; r < rows; r++, src += ld, dst += row) {
@@ -98,7 +96,7 @@ static inline void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_
 }
 #else
 static inline void store_narrowed(char *dst, vec v) { (void)dst, (void)v; }
-static inline int subnormals(vec v) { return (void)v, 0; }
+static inline void store_narrowed_pair(char *dst, vec low, vec high) { (void)dst, (void)low, (void)high; }
 static inline int infinities(vec v) { return (void)v, 0; }
 static inline void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t row) { (void)src, (void)ld, (void)rows, (void)cols, (void)dst, (void)row; }
 #endif
@@ -134,8 +132,9 @@ static inline vec pair_narrowed(int bfloat, vec low, vec high) {
     if (bfloat) {
 #if defined(__AVX512BF16__)
         if (!(_mm512_fpclass_ps_mask((__m512)low, SUBNORMAL) | _mm512_fpclass_ps_mask((__m512)high, SUBNORMAL))) {
-            const __m512i after = (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
-            return (vec)_mm512_or_si512(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(after)), _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(after, 1)), 16));
+            uint16_t words __attribute__((vector_size(VECTOR_BYTES)));
+            for (int i = 0; i < 2 * FLOATS; i++) words[i] = i / 2 + i % 2 * FLOATS;
+            return (vec)_mm512_permutexvar_epi16((__m512i)words, (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
         }
 #endif
         return (vec)(rounded_bfloat16(low) >> 16 | (rounded_bfloat16(high) & 0xffff0000u));
@@ -326,11 +325,7 @@ static inline void narrow_float16_part(const float *src, int64_t n, uint16_t *ds
 }
 
 static inline void narrow_bfloat16_part(const float *src, int64_t n, uint16_t *dst) {
-    float before[FLOATS];
-    uint16_t after[FLOATS];
-    _mm512_storeu_ps(before, _mm512_maskz_loadu_ps(first_lanes(n), src));
-    narrow_bfloat16_vector(before, after);
-    _mm256_mask_storeu_epi16(dst, first_lanes(n), _mm256_loadu_si256((const __m256i *)after));
+    _mm256_mask_storeu_epi16(dst, first_lanes(n), (__m256i)narrowed_bfloat16((float_bits)_mm512_maskz_loadu_ps(first_lanes(n), src)));
 }
 #else
 #define GRADOPS_PART(what, from, to) \

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from checks import check_edge, check_integers, check_random, check_spread, check_threads, running
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from problems import exact_case
 
@@ -127,24 +127,37 @@ def test_a_band_may_be_longer_than_any_memory(step, layout):
     assert expected.any() and dx.any() and dw.any()
 
 
-@given(
-    st.builds(
-        Problem,
-        n=st.integers(1, 3),
-        h=st.integers(1, 12),
-        w=st.integers(6, 40),
-        c=st.integers(4, 40),
-        k=st.integers(4, 40),
-        r=st.integers(1, 4),
-        s=st.integers(1, 4),
-        strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-        padding=st.just("SAME"),
-        layout=st.sampled_from(["NHWC", "NCHW"]),
-    )
+SHAPES = st.builds(
+    Problem,
+    n=st.integers(1, 3),
+    h=st.integers(1, 12),
+    w=st.integers(6, 40),
+    c=st.integers(4, 40),
+    k=st.integers(4, 40),
+    r=st.integers(1, 4),
+    s=st.integers(1, 4),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.just("SAME"),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
 )
+
+
+@given(SHAPES)
 def test_random_shapes_are_exact(problem):
     for op in DENSE:
         operands, expected = exact_case(op, problem)
         assert_exact(
             conv(op, problem, *(operand.astype(np.float32) for operand in operands)), expected, mostly_zero_ok=True
         )
+
+
+@given(SHAPES, st.sampled_from([0, 1]))
+@example(Problem(n=2, h=3, w=16, c=31, k=32, r=2, s=2, strides=(1, 2), padding="SAME", layout="NCHW"), 0)
+def test_an_infinity_changes_nothing_but_where_its_products_go(problem, at):
+    """The example's rows fall into lanes of one and two rows without their padding, which look like two phases."""
+    for op in DENSE:
+        operands = random_integers(op.shapes(problem), np.float32, seed=5)
+        operands[at].flat[operands[at].size // 3] = np.inf
+        with np.errstate(invalid="ignore"):
+            expected = op.expect(problem, *operands).value
+        np.testing.assert_array_equal(conv(op, problem, *operands), expected, err_msg=f"{op} {problem}")

@@ -125,8 +125,11 @@ cdef bint shares_band(Gather *w) noexcept nogil:
 
 
 cdef bint fits_image(const Problem *g) noexcept nogil:
-    """Whether lane pairs have all pixels of dst, and those of a block are few enough to be put in order before planes of them are written."""
-    return g.covered and g.row_lanes * g.col_lanes <= MOST_PHASES and g.dst_channels <= MOST_IMAGE
+    """Whether lane pairs have all pixels of dst, in turn, not as lanes that the border cuts, and those of a block are few enough to be put in order before planes of
+    them are written."""
+    if not g.covered or row_lanes(g).out_step != g.row_lanes or col_lanes(g).out_step != g.col_lanes:
+        return False
+    return g.row_lanes * g.col_lanes <= MOST_PHASES and g.dst_channels <= MOST_IMAGE
 
 
 cdef int64_t phase_taps(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:

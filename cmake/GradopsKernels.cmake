@@ -83,7 +83,7 @@ endfunction()
 function(gradops_options stem target)
   add_dependencies(${target} ${stem}_code)  # once, also where make runs
   target_include_directories(${target} PRIVATE "${GRADOPS_KERNELS_DIR}")
-  target_link_libraries(${target} PRIVATE Python::Module Python::NumPy OpenMP::OpenMP_C)
+  target_link_libraries(${target} PRIVATE Python::NumPy OpenMP::OpenMP_C)
   # Register tiles are inline functions with constant arguments: without always_inline GCC makes one clone with loops and spills.
   target_compile_definitions(${target} PRIVATE NPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION CYTHON_WITHOUT_ASSERTIONS
     "CYTHON_INLINE=inline __attribute__((always_inline))")
@@ -103,6 +103,7 @@ function(gradops_object stem object)
   gradops_source(${stem} ${object})
   add_library(${object} OBJECT "${CMAKE_CURRENT_BINARY_DIR}/${object}.c")
   set_target_properties(${object} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(${object} PRIVATE Python::Module)
   gradops_options(${stem} ${object} -DCYTHON_NO_PYINIT_EXPORT -ffunction-sections -fdata-sections ${ARGN})
 endfunction()
 

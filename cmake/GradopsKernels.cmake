@@ -3,7 +3,6 @@
 
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module NumPy)
 find_package(OpenMP REQUIRED COMPONENTS C)
-include(UseCython)
 
 set(GRADOPS_KERNELS_DIR "${CMAKE_CURRENT_SOURCE_DIR}/src/gradops/_kernels")
 set(GRADOPS_LEVELS "")
@@ -62,17 +61,21 @@ macro(gradops_level name)
   set(GRADOPS_FLAGS_${name} ${ARGN})
 endmacro()
 
-# Transpiles each .pyx once; a module that is named otherwise is a copy that has been told so.
+# All .pyx become C code at once, in which Ninja finds what has changed.
+file(GLOB GRADOPS_SOURCES CONFIGURE_DEPENDS "${GRADOPS_KERNELS_DIR}/*.pyx" "${GRADOPS_KERNELS_DIR}/*.px[di]" "${GRADOPS_KERNELS_DIR}/*.h")
+file(GLOB GRADOPS_STEMS CONFIGURE_DEPENDS RELATIVE "${GRADOPS_KERNELS_DIR}" "${GRADOPS_KERNELS_DIR}/*.pyx")
+list(TRANSFORM GRADOPS_STEMS REPLACE "\\.pyx$" "")
+set(GRADOPS_TRANSPILED ${GRADOPS_STEMS})
+list(TRANSFORM GRADOPS_TRANSPILED REPLACE "(.+)" "${CMAKE_CURRENT_BINARY_DIR}/\\1.c")
+set(GRADOPS_TRANSPILER "${CMAKE_CURRENT_SOURCE_DIR}/cmake/transpile.py")
+add_custom_command(OUTPUT ${GRADOPS_TRANSPILED} DEPENDS ${GRADOPS_SOURCES} "${GRADOPS_TRANSPILER}" VERBATIM
+  COMMAND Python::Interpreter "${GRADOPS_TRANSPILER}" "${GRADOPS_KERNELS_DIR}" "${CMAKE_CURRENT_BINARY_DIR}" ${GRADOPS_STEMS})
+add_custom_target(gradops_transpiled DEPENDS ${GRADOPS_TRANSPILED})
+
+# The C code of a module that is named otherwise than its .pyx: a copy that has been told so.
 function(gradops_source stem module)
-  set(transpiled "${CMAKE_CURRENT_BINARY_DIR}/${stem}.c")
-  get_property(known GLOBAL PROPERTY gradops_transpiled)
-  if(NOT stem IN_LIST known)
-    cython_transpile("${GRADOPS_KERNELS_DIR}/${stem}.pyx" LANGUAGE C MODULE_NAME gradops._kernels.${stem}
-      OUTPUT "${transpiled}" INCLUDE_DIRECTORIES "${GRADOPS_KERNELS_DIR}" CYTHON_ARGS -3)
-    add_custom_target(${stem}_code DEPENDS "${transpiled}")
-    set_property(GLOBAL APPEND PROPERTY gradops_transpiled ${stem})
-  endif()
   if(NOT module STREQUAL stem)
+    set(transpiled "${CMAKE_CURRENT_BINARY_DIR}/${stem}.c")
     set(source "${CMAKE_CURRENT_BINARY_DIR}/${module}.c")
     set(script "${CMAKE_CURRENT_SOURCE_DIR}/cmake/RenameModule.cmake")
     add_custom_command(OUTPUT "${source}" DEPENDS "${transpiled}" "${script}" VERBATIM
@@ -81,7 +84,7 @@ function(gradops_source stem module)
 endfunction()
 
 function(gradops_options stem target)
-  add_dependencies(${target} ${stem}_code)  # once, also where make runs
+  add_dependencies(${target} gradops_transpiled)  # once, also where make runs
   target_include_directories(${target} PRIVATE "${GRADOPS_KERNELS_DIR}")
   target_link_libraries(${target} PRIVATE Python::NumPy OpenMP::OpenMP_C)
   # Register tiles are inline functions with constant arguments: without always_inline GCC makes one clone with loops and spills.

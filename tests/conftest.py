@@ -1,6 +1,7 @@
 """Fixtures and profiles that every test shares."""
 
 import ctypes
+import gc
 import inspect
 import mmap
 import os
@@ -48,6 +49,11 @@ def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if not repeats(item, given(item).get("level"))]
     order = {name: place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+def pytest_collection_finish():
+    """What has been collected stays until the end: the garbage collector would look through all of it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture

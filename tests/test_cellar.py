@@ -60,6 +60,7 @@ def flags(precision, level):
         "-O1",
         "-g0",
         "-w",
+        "-Wno-all",  # with which GCC would still look for what it may not say
         *selecting,
         *(f"-D{name}" for name in (*definitions, f"GRADOPS_REAL_{precision}")),
     ]

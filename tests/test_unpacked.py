@@ -123,6 +123,13 @@ PLANES = [
     Problem(n=2, h=5, w=6, c=37, m=1, r=3, s=3, padding=(3, 0, 0, 2), layout="NCHW"),  # a row without a tap
     Problem(n=3, h=13, w=14, c=7, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),
     Problem(n=2, h=16, w=15, c=6, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=3, h=14, w=16, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),  # later rows, columns
+    Problem(n=3, h=9, w=13, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),  # neither of them
+    Problem(n=2, h=12, w=70, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),  # without twins
+    Problem(n=2, h=11, w=35, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=10, w=41, c=3, m=1, r=3, s=3, strides=(2, 2), padding=(3, 2, 2, 1), layout="NCHW"),
+    Problem(n=1, h=131, w=150, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),  # strips, the last
+    Problem(n=1, h=129, w=151, c=2, m=1, r=3, s=3, strides=(2, 2), padding=(0, 2, 2, 1), layout="NCHW"),  # one shorter
     Problem(n=2, h=14, w=12, c=5, m=1, r=3, s=3, strides=(2, 2), dilations=(1, 3), padding="SAME", layout="NCHW"),
     Problem(n=2, h=9, w=8, c=5, m=1, r=3, s=3, dilations=(1, 2), padding="SAME", layout="NCHW"),
     Problem(n=2, h=2, w=7, c=8, m=1, r=3, s=3, strides=(2, 1), padding="SAME", layout="NCHW"),

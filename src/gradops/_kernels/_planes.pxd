@@ -64,7 +64,7 @@ cdef inline bint has_twins(const Problem *g, const Reader *w) noexcept nogil:
     if MR <= 6 or 2 * w.col.count > VL or w.planes == 1 or is_apart(g) or not g.covered or g.row_lanes != g.col_lanes or lanes_together(g) != g.row_lanes:
         return False
     for i in range(g.row_lanes):
-        if not least <= row_lanes(g)[i].taps <= most or not least <= col_lanes(g)[i].taps <= most:
+        if not least <= row_lanes(g)[i].taps <= most or not least <= col_lanes(g)[i].taps <= most or (g.col_lanes > 1 and col_lanes(g)[i].tap_step > 1):
             return False
     return g.filter_rows == g.filter_cols == SQUARE and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.col.tap_step == 1)
 

@@ -3,7 +3,7 @@
 
 In parallel: channels of images. Packed: what cannot be read where it lies (`_planes.pxd`). A register tile is one vector of neighbouring pixels in as many
 rows as there are taps in a column, to which each row of src is added as it is loaded, or one row if taps are apart; of two lanes of columns one vector each,
-whose pixels are stored in turns.
+whose pixels are stored in turns. Of 3x3 taps with stride 2 the four phases of the input gradient are computed together.
 
 *Assumes:* src, filter and dst are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is not empty; lanes have
 z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
@@ -44,6 +44,7 @@ cdef struct Gather:
     int64_t shared                                      # reals of masks and zeros
     real *masks
     int64_t planes                                      # of a block, at most
+    bint phases                                         # whether all lanes of rows are computed at once
     walk_t walk
 
 
@@ -51,7 +52,8 @@ cdef void plan(Gather *w) noexcept nogil:
     cdef Reader largest = largest_reader(w.g)
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
     w.held = held_planes(w.storage, &w.r)
-    w.walk = walker(w.g, &w.r, w.held != REAL_STORAGE)
+    w.phases = has_phases(w)
+    w.walk = walker(w, w.held != REAL_STORAGE)
     w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
     w.lines = larger(largest.rows, w.r.planes * w.g.dst_rows if is_whole(w) else 0) * w.g.dst_cols if w.storage != w.held else 0
 
@@ -333,11 +335,11 @@ cdef inline void half_apart(int lanes, const Tile *s) noexcept nogil:
     elif WIDE > 1: planes_apart(FLOAT16, lanes, 1, s)
 
 
-cdef inline void held_twins(int lanes, int taps, int one, int two, int step, const Tile *s) noexcept nogil:
+cdef inline void held_twins(int step, const Tile *s) noexcept nogil:
     """planes_ukr for twins and what planes are computed from."""
-    if s.held == REAL_STORAGE: planes_ukr(REAL_STORAGE, True, lanes, taps, one, two, step, step, 1, s)
-    elif WIDE > 1 and s.held == BFLOAT16: planes_ukr(BFLOAT16, True, lanes, taps, one, two, step, step, 1, s)
-    elif WIDE > 1 and s.held == FLOAT16: planes_ukr(FLOAT16, True, lanes, taps, one, two, step, step, 1, s)
+    if s.held == REAL_STORAGE: planes_ukr(REAL_STORAGE, True, 1, SQUARE, SQUARE, 0, step, step, 1, s)
+    elif WIDE > 1 and s.held == BFLOAT16: planes_ukr(BFLOAT16, True, 1, SQUARE, SQUARE, 0, step, step, 1, s)
+    elif WIDE > 1 and s.held == FLOAT16: planes_ukr(FLOAT16, True, 1, SQUARE, SQUARE, 0, step, step, 1, s)
 
 
 cdef void walk_ones(const Tile *s) noexcept nogil:
@@ -393,25 +395,25 @@ cdef void walk_apart_by_two(const Tile *s) noexcept nogil:
 
 
 cdef void walk_twins(const Tile *s) noexcept nogil:
-    held_twins(1, SQUARE, SQUARE, 0, 1, s)
+    held_twins(1, s)
 
 
 cdef void walk_twins_by_two(const Tile *s) noexcept nogil:
-    held_twins(1, SQUARE, SQUARE, 0, 2, s)
+    held_twins(2, s)
 
 
-cdef void walk_twin_lanes(const Tile *s) noexcept nogil:
-    if s.tap_rows == 1 and s.lanes[0].taps == 1: held_twins(2, 1, 1, 2, 1, s)
-    elif s.tap_rows == 1: held_twins(2, 1, 2, 1, 1, s)
-    elif s.lanes[0].taps == 1: held_twins(2, 2, 1, 2, 1, s)
-    else: held_twins(2, 2, 2, 1, 1, s)
+include "planes_gather_phases.pxi"
 
 
-cdef walk_t walker(const Problem *g, const Reader *r, bint halves) noexcept nogil:
+cdef walk_t walker(const Gather *w, bint halves) noexcept nogil:
     """For lanes of columns, the steps of rows and columns, and numbers of 16 bits or real ones, which have functions of their own: in one of both, real ones took
     1.03 times as long (Zen 4)."""
+    cdef const Problem *g = w.g
+    cdef const Reader *r = &w.r
+    if w.phases:
+        return walk_twin_phases if r.twins else walk_phases
     if r.twins:
-        return walk_twin_lanes if g.col_lanes == 2 else walk_twins if r.col.z_step == 1 else walk_twins_by_two
+        return walk_twins if r.col.z_step == 1 else walk_twins_by_two
     if is_apart(g) and r.col.z_step == 2:
         return walk_apart_by_two
     if is_apart(g) and g.col_lanes == 2:
@@ -496,7 +498,11 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
             for i in range(w.together):
                 s = tiles + i
                 s.twin_src, s.twin_weights, s.twin_out = (some - 1) * g.src_rows * g.src_cols * size, (some - 1) * w.taps, (some - 1) * g.dst_rows * g.dst_cols * size
-                if s.rows > 0:
+            if w.phases:
+                w.walk(tiles)
+            for i in range(w.together):
+                s = tiles + i
+                if s.rows > 0 and not w.phases:
                     w.walk(s)
                     if not direct and not whole:
                         store_rows(w, row_lanes(g) + first + i, t, s.rows, lines, dst)

@@ -129,6 +129,9 @@ PLANES = [
     Problem(n=2, h=11, w=35, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),
     Problem(n=2, h=10, w=41, c=3, m=1, r=3, s=3, strides=(2, 2), padding=(3, 2, 2, 1), layout="NCHW"),
     Problem(n=1, h=131, w=150, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME", layout="NCHW"),  # strips, the last
+    Problem(n=2, h=10, w=40, c=3, m=1, r=5, s=5, strides=(2, 2), padding="SAME", layout="NCHW"),  # later rows, columns
+    Problem(n=2, h=13, w=35, c=3, m=1, r=5, s=5, strides=(2, 2), padding="SAME", layout="NCHW"),  # neither of them
+    Problem(n=1, h=133, w=146, c=2, m=1, r=5, s=5, strides=(2, 2), padding=(2, 3, 3, 2), layout="NCHW"),
     Problem(n=1, h=129, w=151, c=2, m=1, r=3, s=3, strides=(2, 2), padding=(0, 2, 2, 1), layout="NCHW"),  # one shorter
     Problem(n=2, h=14, w=12, c=5, m=1, r=3, s=3, strides=(2, 2), dilations=(1, 3), padding="SAME", layout="NCHW"),
     Problem(n=2, h=9, w=8, c=5, m=1, r=3, s=3, dilations=(1, 2), padding="SAME", layout="NCHW"),

@@ -3,7 +3,7 @@
 
 In parallel: channels of images. Packed: what cannot be read where it lies (`_planes.pxd`). A register tile is one vector of neighbouring pixels in as many
 rows as there are taps in a column, to which each row of src is added as it is loaded, or one row if taps are apart; of two lanes of columns one vector each,
-whose pixels are stored in turns. Of 3x3 taps with stride 2 the four phases of the input gradient are computed together.
+whose pixels are stored in turns. Of 3x3 and 5x5 taps with stride 2 the four phases of the input gradient are computed together.
 
 *Assumes:* src, filter and dst are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is not empty; lanes have
 z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
@@ -411,7 +411,7 @@ cdef walk_t walker(const Gather *w, bint halves) noexcept nogil:
     cdef const Problem *g = w.g
     cdef const Reader *r = &w.r
     if w.phases:
-        return walk_twin_phases if r.twins else walk_phases
+        return walk_twin_phases if r.twins else walk_phases if g.filter_rows == SQUARE else walk_more_phases
     if r.twins:
         return walk_twins if r.col.z_step == 1 else walk_twins_by_two
     if is_apart(g) and r.col.z_step == 2:

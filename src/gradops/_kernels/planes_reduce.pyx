@@ -74,11 +74,9 @@ cdef struct Tile:
     int64_t twin_x, twin_dy                             # of twins: to those of the next plane, or 0 if there is none, in bytes
 
 
-cdef inline void add_twins(bint both, real *sums, vec v) noexcept nogil:
-    """Adds each half to the sums of a channel, the first and the next one, if there is one."""
-    store(sums, load(sums) + twin_lanes(v, zero()))
-    if both:
-        store(sums + VL, load(sums + VL) + twin_lanes(upper_half(v), zero()))
+cdef inline void store_sum(bint twins, bint both, real *sum, vec v) noexcept nogil:
+    """Stores a tap's lanes: of twins, the second half belongs to the next channel, unless there is none."""
+    store(sum, v if not twins or both else twin_lanes(v, upper_half(load(sum))))
 
 
 cdef inline void planes_ukr(int held, bint twins, int taps, int wide, int step, int by, const Tile *s, int64_t tap, real *sums) noexcept nogil:
@@ -105,7 +103,7 @@ cdef inline void planes_ukr(int held, bint twins, int taps, int wide, int step, 
     cdef bint both = s.twin_x != 0
     for i in range(taps):
         for j in range(wide):
-            acc[i * wide + j] = zero() if twins else load(sums + i * sums_row + j * sums_col)
+            acc[i * wide + j] = load(sums + i * sums_row + j * sums_col)
     while True:
         for j in range(wide):
             mask[j] = load(s.masks + (q * s.tap_cols + tap + j) * VL)
@@ -163,10 +161,7 @@ cdef inline void planes_ukr(int held, bint twins, int taps, int wide, int step, 
             break
     for i in range(taps):
         for j in range(wide):
-            if twins:
-                add_twins(both, sums + i * sums_row + j * sums_col, acc[i * wide + j])
-            else:
-                store(sums + i * sums_row + j * sums_col, acc[i * wide + j])
+            store_sum(twins, both, sums + i * sums_row + j * sums_col, acc[i * wide + j])
 
 
 cdef inline void apart_ukr(int held, const Tile *s, real *sums) noexcept nogil:
@@ -397,14 +392,16 @@ cdef void reduce_planes(const Reduce *w, int64_t plane, int64_t planes, real *su
 
 
 cdef void add_lanes(const Reduce *w, int64_t channels, const real *sums, real *dw) noexcept nogil:
-    """dw[tap][channel] = sum_i sums[tap][channel][i], VL channels a tap."""
+    """dw[tap][channel] = sum_i sums[tap][channel][i], VL channels a tap; of twins, the second half of the channel before instead of its own."""
     cdef int64_t tap, c, i
     cdef real[256] block, turned
+    cdef const real *sum
     cdef vec total
     clear(block, VL * VL)
     for tap in range(w.taps):
         for c in range(channels):
-            store(block + c * VL, load(sums + (tap * w.channels + c) * VL))
+            sum = sums + (tap * w.channels + c) * VL
+            store(block + c * VL, twin_lanes(load(sum), upper_half(load(sum - VL)) if c else zero()) if w.r.twins else load(sum))
         transpose(block, VL, turned, VL)
         total = load(turned)
         for i in range(1, VL):

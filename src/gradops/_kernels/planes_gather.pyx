@@ -53,7 +53,7 @@ cdef void plan(Gather *w) noexcept nogil:
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
     w.held = held_planes(w.storage, &w.r)
     w.phases = has_phases(w)
-    w.walk = walker(w, w.held != REAL_STORAGE)
+    w.walk = walker(w)
     w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
     w.lines = larger(largest.rows, w.r.planes * w.g.dst_rows if is_whole(w) else 0) * w.g.dst_cols if w.storage != w.held else 0
 
@@ -405,11 +405,12 @@ cdef void walk_twins_by_two(const Tile *s) noexcept nogil:
 include "planes_gather_phases.pxi"
 
 
-cdef walk_t walker(const Gather *w, bint halves) noexcept nogil:
+cdef walk_t walker(const Gather *w) noexcept nogil:
     """For lanes of columns, the steps of rows and columns, and numbers of 16 bits or real ones, which have functions of their own: in one of both, real ones took
     1.03 times as long (Zen 4)."""
     cdef const Problem *g = w.g
     cdef const Reader *r = &w.r
+    cdef bint halves = w.held != REAL_STORAGE
     if w.phases:
         return walk_twin_phases if r.twins else walk_phases if g.filter_rows == SQUARE else walk_more_phases
     if r.twins:

@@ -7,8 +7,7 @@ from _problem cimport Lane, larger, row_lanes, col_lanes
 from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, item_size, keep, load, load_stored, load_stored_twins, multiply_add, prefetch_soon, spread_once, spread_twins, unknown, zero
 
 cdef enum:
-    SIDE = 3                                            # rows and columns of src that phases read, at most,
-    MOST_SIDE = 5                                       # of filters with so many taps
+    SIDE = 3                                            # rows and columns of src that phases read, at most
 
 
 cdef bint are_phases(const Lane *lanes, int64_t count) noexcept nogil:
@@ -75,8 +74,8 @@ cdef inline void phases_ukr(int held, bint twins, int side, bint late_row, bint 
     """
     cdef int less = side - 1, wide = 0 if late_col else 1, slim = 1 - wide, i, j
     cdef bint holds = MR > 6 and side == 2
-    cdef vec[9] held_weights
-    cdef real[MOST_SIDE * MOST_SIDE] taken
+    cdef vec[SQUARE * SQUARE] held_weights
+    cdef real[MOST_WEIGHTS] taken
     cdef const real *weights = NULL
     cdef vec[SIDE] mask
     cdef vec[SIDE * SIDE] cells

@@ -88,6 +88,23 @@ stride 2, 3 inputs to 64 and 128 outputs, 2 threads of a Granite Rapids: 28 pixe
 and 1.04, 112 1.02 and 1.06; 3x3 taps 0.8 to 1.2, to 32 outputs 0.95 to 1.1; float64 0.8 to 1.0.
 """
 
+LEAST_SHEET_CHANNELS, LONG_SHEET = 4, 64
+"""Channels of outputs and of gradients of inputs from which on `conv` is taken, channels first, without strides, where it multiplies two bfloat16 at once
+(`conv_gather_sheet`), or with fewer of rows that are shorter than so many pixels.
+
+Time of `conv` over that of `stem`, bfloat16, NCHW, gradient of the input, 2 threads of a Zen 4; 8 images, 3x3 taps but for the last line:
+
+===========  ================  ================  ================  ================
+pixels       1 of 4, 64        3 of 4, 64        4 of 4, 64        8 of 4, 64
+===========  ================  ================  ================  ================
+14           0.56  0.36        0.64  0.45        0.53  0.36        0.56  0.45
+28           0.49  0.40        0.66  0.59        0.53  0.42        0.49  0.43
+56           0.59  0.52        0.77  0.76        0.48  0.47        0.37  0.44
+112          0.85  0.77        1.07  1.05        0.47  0.56        0.42  0.51
+112, 9x9     1.01  0.81        1.24  1.05        0.60  0.54        0.51  0.78
+===========  ================  ================  ================  ================
+"""
+
 LEAST_STEM_MULTIPLIER = 4
 """Of a depthwise op, from which on `stem` is taken for the gradient of a filter, channels first. `depthwise` fills its vectors with channels, so that
 of fewer than a vector `stem` is taken for any multiplier and gradient; for outputs and gradients of inputs, which are not packed, twice the multiplier.
@@ -123,7 +140,14 @@ def wins(task: Task) -> bool:
         beside_dots = task.arithmetic in (Arithmetic.FLOATS, Arithmetic.PAIRS) and _dots(task)
         return _few_beside_dots(task) if beside_dots else _few(task)
     fills = task.doubles and task.last and task.channels == WHOLE_VECTOR
-    return not (task.one_tap or favour_conv(task) or fills or (task.tiled and fills_tiles(task)))
+    return not (task.one_tap or favour_conv(task) or fills or (task.tiled and fills_tiles(task)) or _sheets(task))
+
+
+def _sheets(task: Task) -> bool:
+    """Whether `conv` copies pairs of planes once for all taps, and has channels enough, or short rows."""
+    if task.arithmetic is not Arithmetic.PAIRS or task.last or task.strided or task.summed % 2:
+        return False
+    return task.channels >= LEAST_SHEET_CHANNELS or task.cols.size < LONG_SHEET
 
 
 def _wins_multiplied(task: Task) -> bool:

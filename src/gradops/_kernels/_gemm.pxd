@@ -54,7 +54,11 @@ cdef inline const char *begin_of(const Stream *s, int64_t t) noexcept nogil:
     return s.at + t % s.tiles * s.tile + t // s.tiles * s.far
 
 
-cdef struct Taps:                                       # where a lies, if it does not lie in one piece
+cdef enum:
+    OF_B = 2                                            # has_taps: it is b that does not lie in one piece, not a
+
+
+cdef struct Taps:                                       # where a lies, or b, if it does not lie in one piece
     int64_t count
     const int64_t *at                                   # of each: its first element, and in `depth` how many steps it has
     const int64_t *depth
@@ -161,14 +165,14 @@ cdef inline void add_step(int m, int nv, bint by_column, Fetch fetch, Steps *s, 
     s.b += s.ldb
 
 
-cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+cdef inline void gemm_ukr(int m, int nv, bint by_column, int has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """c[i, j] (+)= sum_k a[i, k] b[k ldb + j] for i < m, j < nv VL, in m x nv registers; a is [m][lda] or, by column, [depth][lda].
 
     Loops are left at their ends: were they tested before, compilers would keep the sums of no step at all in memory, and all others beside them. Two steps a round of
     the two largest tiles take 0.94 to 1.0 of the time (float32 and float64, AVX-512 and AVX2), of all others no less (Granite Rapids).
 
     *Assumes:* m, nv, by_column, has_taps and fetch are compile-time constants of the caller, ROWS are fetched by column only, TAPS of packed panels,
-    whose ldb is NR; p.taps is NULL unless has_taps, and depths are positive.
+    whose ldb is NR, unless they are taps of b; p.taps is NULL unless has_taps, and depths are positive.
     """
     cdef vec acc[14][2]
     cdef Steps s
@@ -176,11 +180,12 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
     cdef const Taps *taps = p.taps
     cdef int64_t tap = 1, depth = p.depth, first = 0
     cdef int i, j
-    s.row, s.step, s.ldb, s.next_one, s.next_two = 1 if by_column else p.lda, p.lda if by_column else 1, NR if fetch & TAPS else p.ldb, p.one, p.two
-    s.b, s.one, s.two = b, one, two
+    s.row, s.step, s.ldb, s.next_one, s.next_two = 1 if by_column else p.lda, p.lda if by_column else 1, NR if fetch & TAPS and has_taps != OF_B else p.ldb, p.one, p.two
+    s.one, s.two = one, two
     if has_taps and taps != NULL:
         first, depth = taps.at[0], taps.depth[0]
-    s.a, end = a + first, b + depth * s.ldb
+    s.a, s.b = a + (0 if has_taps == OF_B else first), b + (first if has_taps == OF_B else 0)
+    end = s.b + depth * s.ldb
     s.half = unknown(s.a + UPPER * s.row)
     for i in range(m):
         for j in range(nv):
@@ -194,8 +199,11 @@ cdef inline void gemm_ukr(int m, int nv, bint by_column, bint has_taps, Fetch fe
         if s.b == end:
             if not has_taps or taps == NULL or tap == taps.count:
                 break
-            s.a = a + taps.at[tap]
-            s.half = unknown(s.a + UPPER * s.row)
+            if has_taps == OF_B:
+                s.b = end = b + taps.at[tap]
+            else:
+                s.a = a + taps.at[tap]
+                s.half = unknown(s.a + UPPER * s.row)
             end += taps.depth[tap] * s.ldb
             tap += 1
             if fetch & TAPS:
@@ -250,7 +258,7 @@ cdef inline void add_products(bint high, bint wide, int64_t rows, Fetch fetch, c
     one[0], two[0] = first, second
 
 
-cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+cdef inline void tile_ukr(int m, int nv, int has_taps, Fetch fetch, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """gemm_ukr for m <= MR and nv <= NV in tiles, whose rows of a may be followed by others; what fills no tile goes through edges, zeros on both sides, or of a alone.
 
     *Assumes:* has_taps and fetch are compile-time constants of the caller; what follows on the rows of a is readable as far as p.end, and tiles have begun.
@@ -303,7 +311,7 @@ cdef inline void tile_ukr(int m, int nv, bint has_taps, Fetch fetch, const Opera
     store_sums(m, nv, p, sums.at, c)
 
 
-cdef inline void gemm_rows(int nv, bint by_column, bint has_taps, Fetch fetch, int m, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+cdef inline void gemm_rows(int nv, bint by_column, int has_taps, Fetch fetch, int m, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """gemm_ukr for any m <= MR."""
     if MR > 6:
         if m == 14: gemm_ukr(14, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
@@ -322,7 +330,7 @@ cdef inline void gemm_rows(int nv, bint by_column, bint has_taps, Fetch fetch, i
     elif m == 1: gemm_ukr(1, nv, by_column, has_taps, fetch, p, a, b, c, one, two)
 
 
-cdef inline void gemm_tile(bint by_column, bint has_taps, Fetch fetch, int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+cdef inline void gemm_tile(bint by_column, int has_taps, Fetch fetch, int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     """gemm_ukr for any m <= MR and nv <= NV: what a kernel's `tile_t` is. Those are functions of their own, whose loops have all registers to themselves.
 
     *Assumes:* by_column, has_taps and fetch are compile-time constants of the caller, and p.taps is NULL unless has_taps; no tiles (TILE) are by column.

@@ -6,7 +6,7 @@ is summed by one thread in the order of the slots, or of one vector's rows of ta
 larger than src each thread has its own channels. Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they
 lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band, or patches are packed for few
-channels of dst; there, one thread computes all lanes of columns of some rows. Tiles multiply groups in bundles, few channels of dst in blocks of pixels,
+channels of dst; there, one thread computes all lanes of columns of some rows, or each tap reads its own from a sheet of planes. Tiles multiply groups in bundles, few channels of dst in blocks of pixels,
 many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips. Patches in planes of dst are one product, of pixel rows or, if
 they have two columns, channel rows.
 
@@ -55,6 +55,7 @@ cdef struct Gather:
     bint channel_rows
     bint in_turns                                       # whether blocks of a lane of columns have those of the next one, or zeros, too
     bint beside                                         # whether blocks of a lane of columns have those of all others beside them, too
+    int64_t sheets                                      # into how many an image falls in channel rows, each copied once for all taps; 0 if it makes none
     bint shared                                         # whether blocks are those of all lane pairs, which read one band: that of `row` and `col`
     Lane row, col
     int64_t pixels, groups, channels                    # block sizes, at most
@@ -101,6 +102,7 @@ include "conv_gather_band.pxi"
 include "conv_gather_plan.pxi"
 include "conv_gather_pixels.pxi"
 include "conv_gather_channels.pxi"
+include "conv_gather_sheet.pxi"
 include "conv_gather_bundle.pxi"
 include "conv_gather_chunk.pxi"
 include "conv_gather_fold.pxi"
@@ -233,6 +235,8 @@ cdef void gather_pixels(const Gather *w, const Patches *p, int64_t pair, const B
     cdef int64_t k
     if w.in_turns:
         gather_in_turns(w, p, pair, b, &at)
+    elif w.sheets:
+        multiply_sheets(w, p, pair, b)
     elif w.channel_rows:
         sum_channels(w, p, pair, b)
         if TILE == 1 and not planes_in_place(w, p) and not writes_planes(w, p):
@@ -286,12 +290,16 @@ cdef int64_t most_slots(const Gather *w) noexcept nogil:
 
 
 cdef int64_t patch_size(const Gather *w) noexcept nogil:
+    if w.sheets:
+        return SHEET_ROOM
     return smaller(padded(most_slots(w)), KC) * w.ldp if w.channel_rows else PIXELS * LD
 
 
 cdef int64_t result_size(const Gather *w) noexcept nogil:
     """Reals of c: all that is computed at a time where sums of several passes meet in it or channels are few, else the rows of a register tile."""
     cdef int64_t each = (w.ldp if w.channel_rows else PIXELS + PAD if w.g.dst_c != 1 or most_slots(w) > KC or w.chunks > 1 or w.channels <= NR or w.fold.rows else MR) * (w.channels + PAD)
+    if w.sheets:
+        return MR * w.ldp
     return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if orders_phases(w) else each
 
 

@@ -31,7 +31,7 @@ cdef int64_t panel_width(const Gather *w) noexcept nogil:
 
 cdef int64_t panel_depth(const Gather *w, const Patches *p) noexcept nogil:
     """Slots of a panel, at most: in channel rows those of a pass, all panels of which lie beside each other."""
-    return larger(smaller(slots(p), KC), 1) if w.channel_rows else larger(slots(p), 1)
+    return larger(smaller(slots(p), SHEET_SLOTS if w.sheets else KC), 1) if w.channel_rows else larger(slots(p), 1)
 
 
 cdef int64_t panel_distance(const Gather *w, const Patches *p) noexcept nogil:

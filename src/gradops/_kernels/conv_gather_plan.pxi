@@ -51,7 +51,7 @@ cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
     cdef int64_t left = w.g.images * w.rest.count
     if reads_planes(w, p):
         return plane_spans(w) + (shares(w, left, 1) if left else 0)
-    return shares(w, pixels(p), w.strips)
+    return sheet_spans(w) if w.sheets else shares(w, pixels(p), w.strips)
 
 
 cdef Lane strip_of(const Lane *col, int64_t strips, int64_t index) noexcept nogil:
@@ -74,7 +74,7 @@ cdef int64_t strip_spans(const Gather *w, const Patches *p) noexcept nogil:
 
 cdef bint place_span(const Gather *w, Patches *p, int64_t index, int64_t *first, int64_t *end) noexcept nogil:
     """The pixels first <= i < end of a span. Of what planes leave, p becomes the patches. Returns whether planes are read where they lie."""
-    cdef int64_t parts = spans(w, p), count = pixels(p), begin = 0
+    cdef int64_t parts = spans(w, p), count = w.g.images * w.sheets if w.sheets else pixels(p), begin = 0
     if reads_planes(w, p) and index < plane_spans(w):
         parts, count = plane_spans(w) // w.g.images, whole_plane(w)
         begin, index = index // parts * w.g.src_c, index % parts
@@ -101,8 +101,10 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
 cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the form, by the problem alone, and the block sizes, which no sum depends on."""
     cdef int64_t pairs = w.g.row_lanes * w.g.col_lanes, all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols
+    cdef Patches p
     w.shared = shares_band(w)
-    w.channel_rows = (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or folds_turns(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS and w.fold.rows == 0)
+    w.sheets = makes_sheets(w)
+    w.channel_rows = w.sheets or (w.g.dst_c != 1 and not bands_planes(w)) or has_few_channels(w) or folds_turns(w) or (w.g.filter_dst != 1 and all_pixels < FEW_PIXELS and w.fold.rows == 0)
     w.in_turns = w.channel_rows and has_turns(w)
     w.beside = w.channel_rows and not w.in_turns and w.g.col_lanes > 1 and w.g.dst_x == 1
     w.unit, w.tile_rows = NR if w.channel_rows else MR, TILE
@@ -116,13 +118,16 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.rest.out_start = w.rest.src_start = whole_plane(w)
     w.threads = threads
     w.pixels = SPAN * (PIXELS if w.channel_rows else PIXELS // MR * MR)
+    if w.sheets:
+        p = pair_patches(w, 0, 0)
+        w.sheets, w.unit, w.pixels = image_sheets(&p, threads), 1, 1
     w.channels = CHANNELS // 2 if w.in_turns else CHANNELS if w.channel_rows or TILE > 1 or most_slots(w) * 2 * CHANNELS > FILTER else 2 * CHANNELS
     if not w.channel_rows and w.fold.rows == 0 and (leaves_cache(w) or w.chunks > 1):
         w.channels = near_channels(w)
     w.channels = in_panels(w.g.dst_channels, divide_up(w.g.dst_channels, w.channels))
     w.groups = 1 if w.g.dst_c != 1 and w.channel_rows else smaller(divide_up(TOGETHER, w.g.dst_channels * item_size(w.storage)), w.g.groups)
     plan_blocks(w)
-    while threads > 1 and w.blocks[pairs] < (FEW_BLOCKS if TILE > 1 and w.channel_rows else BLOCKS) * threads:
+    while threads > 1 and w.blocks[pairs] < (FEW_BLOCKS if w.sheets or (TILE > 1 and w.channel_rows) else BLOCKS) * threads:
         if w.channels > larger(2 * w.pixels, 2 * NR) and w.fold.rows == 0:
             w.channels = in_panels(w.channels, 2)
         elif w.pixels > 2 * MR:
@@ -133,8 +138,8 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
             break
         plan_blocks(w)
     w.filter_first = shares_filter(w, threads)
-    w.step = most_pixels(w)
-    w.ldp = w.step + PAD
+    w.step = all_pixels if w.sheets else most_pixels(w)
+    w.ldp = (sheet_results(w, &p) if w.sheets else w.step) + PAD
 
 
 cdef int64_t most_pixels(const Gather *w) noexcept nogil:

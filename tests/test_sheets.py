@@ -1,4 +1,4 @@
-"""`conv` where planes of bfloat16 are copied once, as pairs, for all taps: sheets of all shapes. Other types take the same problems as they do."""
+"""`conv` where planes, or pairs of them, are copied once for all taps: sheets of all shapes."""
 
 import numpy as np
 import pytest

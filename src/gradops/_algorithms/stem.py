@@ -88,21 +88,29 @@ stride 2, 3 inputs to 64 and 128 outputs, 2 threads of a Granite Rapids: 28 pixe
 and 1.04, 112 1.02 and 1.06; 3x3 taps 0.8 to 1.2, to 32 outputs 0.95 to 1.1; float64 0.8 to 1.0.
 """
 
-LEAST_SHEET_CHANNELS, LONG_SHEET = 4, 64
-"""Channels of outputs and of gradients of inputs from which on `conv` is taken, channels first, without strides, where it multiplies two bfloat16 at once
-(`conv_gather_sheet`), or with fewer of rows that are shorter than so many pixels.
+LEAST_SHEET_CHANNELS, LEAST_SHEET_GROUP, LONG_SHEET, SHORT_SHEET, MOST_SHEET_SLOTS = 4, 6, 64, 12, 300
+"""Channels of outputs and of gradients of inputs from which on `conv` is taken, channels first, without strides, for which it copies planes once for all taps
+(`conv_gather_sheet`); then of one of several groups. Of bfloat16 that is multiplied in pairs it is so with fewer channels, too, of rows that are shorter than
+the third number, in pixels. Of other numbers it is not with rows shorter than the fourth, nor with more taps and channels that are summed, multiplied, than the
+last.
 
-Time of `conv` over that of `stem`, bfloat16, NCHW, gradient of the input, 2 threads of a Zen 4; 8 images, 3x3 taps but for the last line:
+Time of `conv` over that of `stem`, NCHW, gradient of the input, 8 images, 3x3 taps but for the last lines, 2 threads of a Zen 4:
 
-===========  ================  ================  ================  ================
-pixels       1 of 4, 64        3 of 4, 64        4 of 4, 64        8 of 4, 64
-===========  ================  ================  ================  ================
-14           0.56  0.36        0.64  0.45        0.53  0.36        0.56  0.45
-28           0.49  0.40        0.66  0.59        0.53  0.42        0.49  0.43
-56           0.59  0.52        0.77  0.76        0.48  0.47        0.37  0.44
-112          0.85  0.77        1.07  1.05        0.47  0.56        0.42  0.51
-112, 9x9     1.01  0.81        1.24  1.05        0.60  0.54        0.51  0.78
-===========  ================  ================  ================  ================
+===========  ================================================  ================================================
+pixels       bfloat16                                          float32
+-----------  ------------------------------------------------  ------------------------------------------------
+             1 of 4, 64  3 of 4, 64  4 of 4, 64  8 of 4, 64    1 of 4, 64  4 of 4, 16, 64    8 of 8, 16, 64
+===========  ==========  ==========  ==========  ==========    ==========  ================  ================
+8            0.66        0.65        0.62                      0.82        0.78  1.29
+14           0.56  0.36  0.64  0.45  0.53  0.36  0.56  0.45    0.77  0.65  0.76        0.74              1.55
+28           0.49  0.40  0.66  0.59  0.53  0.42  0.49  0.43    0.77  0.75  0.72  0.75  0.88  0.55  0.72  0.89
+56           0.59  0.52  0.77  0.76  0.48  0.47  0.37  0.44    1.01  1.04  0.80  0.75  0.96  0.52  0.64  0.88
+112          0.85  0.77  1.07  1.05  0.47  0.56  0.42  0.51    1.43  1.66  0.82  0.75  1.22  0.55  0.68  1.04
+56, 5x5                                                                          0.81        0.64  1.14
+112, 9x9     1.01  0.81  1.24  1.05  0.60  0.54  0.51  0.78
+===========  ==========  ==========  ==========  ==========    ==========  ================  ================
+
+float64, 4 and 8 of 4 to 64: 0.64 to 1.17; float32 with AVX2: 0.32 to 0.9; float16 as float32. 32 groups of 4: 1.0 to 1.07, of 6 0.91 to 0.96 (float32).
 """
 
 LEAST_STEM_MULTIPLIER = 4
@@ -144,10 +152,14 @@ def wins(task: Task) -> bool:
 
 
 def _sheets(task: Task) -> bool:
-    """Whether `conv` copies pairs of planes once for all taps, and has channels enough, or short rows."""
-    if task.arithmetic is not Arithmetic.PAIRS or task.last or task.strided or task.summed % 2:
+    """Whether `conv` copies planes once for all taps, and takes less time then."""
+    if task.tiled or task.last or task.strided:
         return False
-    return task.channels >= LEAST_SHEET_CHANNELS or task.cols.size < LONG_SHEET
+    many = task.channels >= (LEAST_SHEET_CHANNELS if task.groups == 1 else LEAST_SHEET_GROUP)
+    if task.paired:
+        return task.summed % 2 == 0 and (many or task.cols.size < LONG_SHEET)
+    slots = task.rows.taps * task.cols.taps * task.summed
+    return many and task.cols.size >= SHORT_SHEET and slots <= MOST_SHEET_SLOTS
 
 
 def _wins_multiplied(task: Task) -> bool:

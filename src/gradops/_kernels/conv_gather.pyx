@@ -291,7 +291,7 @@ cdef int64_t most_slots(const Gather *w) noexcept nogil:
 
 cdef int64_t patch_size(const Gather *w) noexcept nogil:
     if w.sheets:
-        return SHEET_ROOM
+        return SHEET_ROOM // sizeof(real)
     return smaller(padded(most_slots(w)), KC) * w.ldp if w.channel_rows else PIXELS * LD
 
 

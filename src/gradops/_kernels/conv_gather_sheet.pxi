@@ -1,5 +1,5 @@
-"""Part of `conv_gather`: channel rows of sheets. A sheet is some rows of all planes of src, in pairs, copied once: rows follow each other with zeros between, which both sides
-share, so that each tap reads the same pixels in one piece from another place on. Register tiles write dst itself, or what lies between its rows is left out.
+"""Part of `conv_gather`: channel rows of sheets. A sheet is some rows of all planes of src, or of pairs of planes, copied once: rows follow each other with zeros between, which
+both sides share, so that each tap reads the same pixels in one piece from another place on. Register tiles write dst itself, or what lies between its rows is left out.
 
 Pixels fall into runs: rows, or one of all rows and what lies between them, whichever takes fewer register tiles.
 """
@@ -7,19 +7,19 @@ from libc.stdint cimport int64_t
 from _band cimport extent, lowest
 from _gemm cimport OF_B, TAPS, Operands, Taps, at_result, gemm_tile, operands
 from _lines cimport lines_left, lines_of, no_lines, take_lines
-from _patches cimport Line, Patches, Pixel, line_of, pixel, slots
+from _patches cimport BY_SLOT, Line, Patches, Pixel, clear_block, line_of, pack_line, pixel, slots
 from _problem cimport Lane, Problem, divide_up, larger, part, smaller
-from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, copy_halves, item_size, place_pairs
+from _storage cimport real, LINE, MR, NR, NV, PAIR, REAL_STORAGE, TILE, VL, copy_halves, item_size, narrow_block, place_pairs
 
 cdef enum:
-    SHEET_ROOM = 1 << 17                                # reals of a sheet, at most: half of a second cache of 1 MiB
+    SHEET_ROOM = 1 << 19                                # bytes of a sheet, at most: half of a second cache of 1 MiB
     SHEET_PIXELS = 1024                                 # of one, at most, but for a row
     SHEET_SLOTS = 3200                                  # of the only pass, at most,
     SHEET_TAPS = 256                                    # and taps
     MOST_SHEETS = 4                                     # of a block, so that the next one is fetched
     WHOLE_TILE = 10                                     # tenths of the time of a register tile, and of one of half as many vectors
     HALF_TILE = 7
-    SHEET_GAIN = 16                                     # in `makes_sheets`
+    SHEET_GAIN = 8 * PAIR                               # in `makes_sheets`
 
 
 cdef struct Sheet:
@@ -61,7 +61,7 @@ cdef int64_t sheets_cost(const Patches *p, int64_t parts, int64_t threads) noexc
 cdef int64_t image_sheets(const Patches *p, int64_t threads) noexcept nogil:
     """Into how many sheets an image falls, so that they take the least time; 0 if there is no room for a row."""
     cdef int64_t pairs = p.g.src_channels // PAIR, height = p.row.count, rows = smaller(larger(SHEET_PIXELS // p.col.count, 1), height), least, best, i
-    while rows > 0 and pairs * sheet_of(p, rows).ld > SHEET_ROOM:
+    while rows > 0 and pairs * sheet_of(p, rows).ld > SHEET_ROOM // <int64_t> sizeof(real):
         rows -= 1
     if rows == 0:
         return 0
@@ -87,26 +87,32 @@ cdef bint reads_neighbours(const Lane *lane) noexcept nogil:
 
 
 cdef bint makes_sheets(const Gather *w) noexcept nogil:
-    """Whether planes of pairs become sheets: if register tiles lose less time between rows, and to taps outside, than it takes to turn a band and its results, or to copy
-    patches for each tap; that is as much as the products of a few channels.
+    """Whether planes become sheets: if register tiles lose less time between rows, and to taps outside, than it takes to turn a band and its results, or to copy patches for
+    each tap; that is as much as the products of a few channels, or, where two numbers are multiplied at once, of twice as many.
 
-    Time without over that with sheets, bfloat16, 8 images, gradient of the input, 2 threads of a Zen 4, 3x3 taps: 16 channels of 14x14 pixels 1.1, 28x28 1.4, 56x56 1.4 to
+    Time without over that with sheets, 8 images, gradient of the input, 2 threads of a Zen 4, 3x3 taps. bfloat16: 16 channels of 14x14 pixels 1.1, 28x28 1.4, 56x56 1.4 to
     1.5; 32 channels 1.0, 1.0, 1.1 to 1.15, of 112x112 1.25; 64 of 112x112 1.1, of 224x224 1.2; 128 1.03; 256 of 64x64 1.03. 5x5 taps, 16 and 32 channels of 56x56
-    pixels 1.5, 1.0; 7x7 taps, 24 channels of 64x64 1.65. Without this rule: 64 to 256 channels of 20x20 pixels 0.9 to 0.95, of 28x28 0.95 to 1.0.
+    pixels 1.5, 1.0; 7x7 taps, 24 channels of 64x64 1.65. float32 and float16: 4 channels 1.9 to 2.4, 5x5 taps 2.6 to 3, 8 channels 1.4 to 1.8, 1.7 to 1.95, 16 of 28x28
+    to 112x112 1.05 to 1.3, 32 of 112x112 1.1. Without this rule: bfloat16, 64 to 256 channels of 20x20 pixels 0.9 to 0.95, of 28x28 0.95 to 1.0, float32, 16
+    channels of 14x14 0.93, 32 of 28x28 0.96.
     """
     cdef const Problem *g = w.g
-    cdef int64_t parts, cost, useful
+    cdef int64_t parts
+    cdef double cost, useful
     cdef Patches p
-    if PAIR == 1 or TILE > 1 or g.dst_c == 1 or g.src_x != 1 or g.dst_x != 1 or g.row_lanes * g.col_lanes != 1 or g.src_channels % PAIR or w.fold.rows or w.chunks > 1 or w.missing:
+    if TILE > 1 or g.dst_c == 1 or g.src_x != 1 or g.dst_x != 1 or g.row_lanes * g.col_lanes != 1 or g.src_channels % PAIR or w.fold.rows or w.chunks > 1 or w.missing:
         return False
     p = pair_patches(w, 0, 0)
     if not reads_neighbours(p.row) or not reads_neighbours(p.col) or slots(&p) > SHEET_SLOTS or not 1 < p.row.taps * p.col.taps <= SHEET_TAPS:
         return False
+    if larger(extent(p.row, 1, p.row.taps), extent(p.col, p.col.count, p.col.taps)) > SHEET_ROOM:
+        return False
     parts = image_sheets(&p, 1)
     if parts == 0:
         return False
-    cost, useful = sheets_cost(&p, parts, 1) * NR * p.row.taps, WHOLE_TILE * g.images * g.groups * p.col.count * tap_rows_inside(&p)
-    return (cost - useful) * slots(&p) * g.dst_channels <= SHEET_GAIN * (g.src_channels + g.dst_channels) * cost
+    cost = <double> sheets_cost(&p, parts, 1) * NR / (g.images * g.groups)
+    useful = <double> WHOLE_TILE * p.col.count * tap_rows_inside(&p) / p.row.taps
+    return (cost - useful) * slots(&p) * g.dst_channels <= SHEET_GAIN * cost * (g.src_channels + g.dst_channels)
 
 
 cdef int64_t sheet_results(const Gather *w, const Patches *p) noexcept nogil:
@@ -145,10 +151,14 @@ cdef int64_t sheet_top(const Patches *p, const Pixel *at) noexcept nogil:
 
 
 cdef void pack_sheet(const Patches *p, const Sheet *s, const Pixel *at, real *dst) noexcept nogil:
-    """Row by row, all pairs of planes."""
-    cdef int64_t size = item_size(p.storage), plane = p.g.src_c * size, r
+    """Row by row, all planes or pairs of them, and zeros for what register tiles read beyond."""
+    cdef int64_t size = item_size(p.storage), plane = p.g.src_c * size, end = (s.rows + s.reach - 1) * s.pitch + s.width, r
     cdef Line line
+    clear_block(p.g.src_channels // PAIR, s.ld - end, dst + end, s.ld)
     for r in range(s.rows + s.reach):
+        if PAIR == 1:
+            pack_line(p.g, p.storage, p.src + at.n * p.g.src_n * size, sheet_top(p, at) + r, s.left, 1, s.width, p.g.src_channels, BY_SLOT, dst + r * s.pitch, s.ld)
+            continue
         line = line_of(p.g, p.storage, p.src + at.n * p.g.src_n * size, sheet_top(p, at) + r, s.left, 1, s.width)
         place_pairs(line.at, line.low, line.high, line.at + plane, line.low, line.high, 2 * plane, p.g.src_channels // PAIR, 1, s.width, dst + r * s.pitch, s.ld)
 
@@ -196,33 +206,36 @@ cdef void multiply_sheet(const Gather *w, const Patches *p, int64_t pair, const 
 cdef void multiply_run(const Gather *w, const Patches *p, const Block *b, const Sheet *s, const Pixel *at, const Taps *taps, const real *filter, const real *sheet, Ahead *ahead) noexcept nogil:
     """Those of a run: whole vectors that lie side by side in dst are written there, others by way of c."""
     cdef const Problem *g = w.g
-    cdef bint follow = s.run == p.col.count or s.pitch == g.dst_y
+    cdef bint narrow = PAIR > 1, follow = (narrow or w.storage == REAL_STORAGE) and (s.run == p.col.count or s.pitch == g.dst_y)
     cdef int64_t whole = s.run // VL * VL if follow else 0, done = 0, nv, r
     cdef real *dst = <real *> dst_pixel(w, p, b, at)
     cdef Operands product = operands(0, taps, panel_width(w), s.ld, 0, False)
     cdef const char *one
-    product.narrow = True
+    product.narrow = narrow
     while done < s.run:
         nv = NV if s.run - done > VL and whole - done != VL else 1
         product.ldc, product.one, product.two = g.dst_c if done < whole else w.ldp, ahead.src.step, ahead.burst if ahead.src.left else 0
         one = take_lines(&ahead.src, taps.count * ahead.burst)
-        sheet_tile(<int> b.channels, <int> nv, &product, filter, sheet + done, at_result(True, dst if done < whole else b.c, done), one, NULL)
+        sheet_tile(<int> b.channels, <int> nv, &product, filter, sheet + done, at_result(narrow, dst if done < whole else b.c, done), one, NULL)
         done += nv * VL
     if follow:
-        copy_pixels(b, at_result(True, b.c, whole), w.ldp, s.run - whole, at_result(True, dst, whole), g.dst_c)
+        store_sums(w, b, at_result(narrow, b.c, whole), s.run - whole, at_result(narrow, dst, whole))
         return
-    for r in range(s.rows):
-        copy_pixels(b, at_result(True, b.c, r * s.pitch), w.ldp, p.col.count, at_result(True, dst, r * g.dst_y), g.dst_c)
+    for r in range(s.rows if s.runs == 1 else 1):
+        store_sums(w, b, at_result(narrow, b.c, r * s.pitch), p.col.count, <real *> (<char *> dst + r * g.dst_y * item_size(w.storage)))
 
 
-cdef void copy_pixels(const Block *b, real *src, int64_t src_ld, int64_t count, real *dst, int64_t dst_ld) noexcept nogil:
-    """So many of each of the block's channels, bfloat16."""
-    cdef int64_t c, i
-    for c in range(b.channels):
-        for i in range(divide_up(count, 2 * VL)):
-            copy_halves(at_result(True, src, c * src_ld + i * 2 * VL), smaller(count - i * 2 * VL, 2 * VL), at_result(True, dst, c * dst_ld + i * 2 * VL))
+cdef void store_sums(const Gather *w, const Block *b, real *c, int64_t count, real *dst) noexcept nogil:
+    """So many pixels of each of the block's channels, which pairs have left as bfloat16."""
+    cdef int64_t i, j
+    if PAIR == 1:
+        narrow_block(w.storage, c, w.ldp, b.channels, count, <char *> dst, w.g.dst_c, 1)
+        return
+    for i in range(b.channels):
+        for j in range(divide_up(count, 2 * VL)):
+            copy_halves(at_result(True, c, i * w.ldp + j * 2 * VL), smaller(count - j * 2 * VL, 2 * VL), at_result(True, dst, i * w.g.dst_c + j * 2 * VL))
 
 
 cdef void sheet_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
-    if PAIR > 1 and TILE == 1:
+    if TILE == 1:
         gemm_tile(True, OF_B, TAPS, m, nv, p, a, b, c, one, two)

@@ -6,9 +6,9 @@ is summed by one thread in the order of the slots, or of one vector's rows of ta
 larger than src each thread has its own channels. Packed: the filter once; patches block by block, KC slots deep, unless they can be read where they
 lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band, or patches are packed for few
-channels of dst; there, one thread computes all lanes of columns of some rows, or each tap reads its own from a sheet of planes. Tiles multiply groups in bundles, few channels of dst in blocks of pixels,
-many channels of src in chunks, odd ones beside zeros, and long rows of a band in strips. Patches in planes of dst are one product, of pixel rows or, if
-they have two columns, channel rows.
+channels of dst; there, one thread computes all lanes of columns of some rows, or each tap reads its own from a sheet of planes. Tiles multiply
+groups in bundles, few channels of dst in blocks of pixels, many channels of src in chunks, odd ones beside zeros, and long rows of a band in
+strips. Patches in planes of dst are one product, of pixel rows or, if they have two columns, channel rows.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -298,9 +298,7 @@ cdef int64_t patch_size(const Gather *w) noexcept nogil:
 cdef int64_t result_size(const Gather *w) noexcept nogil:
     """Reals of c: all that is computed at a time where sums of several passes meet in it or channels are few, else the rows of a register tile."""
     cdef int64_t each = (w.ldp if w.channel_rows else PIXELS + PAD if w.g.dst_c != 1 or most_slots(w) > KC or w.chunks > 1 or w.channels <= NR or w.fold.rows else MR) * (w.channels + PAD)
-    if w.sheets:
-        return MR * w.ldp
-    return 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if orders_phases(w) else each
+    return MR * w.ldp if w.sheets else 2 * each if w.in_turns else w.g.row_lanes * w.g.col_lanes * each if orders_phases(w) else each
 
 
 cdef int64_t plans_size(const Gather *w) noexcept nogil:

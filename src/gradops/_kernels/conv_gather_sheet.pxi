@@ -19,7 +19,8 @@ cdef enum:
     MOST_SHEETS = 4                                     # of a block, so that the next one is fetched
     WHOLE_TILE = 10                                     # tenths of the time of a register tile, and of one of half as many vectors
     HALF_TILE = 7
-    SHEET_GAIN = 8 * PAIR                               # in `makes_sheets`
+    SHEET_GAIN = 8 * PAIR                               # channels whose products take as long as it takes to turn what a tap reads of a channel, about, and in tenths
+    TILE_GAIN = 3 * PAIR                                # for each tap as long as tiles of few channels lose
 
 
 cdef struct Sheet:
@@ -93,12 +94,12 @@ cdef bint makes_sheets(const Gather *w) noexcept nogil:
     Time without over that with sheets, 8 images, gradient of the input, 2 threads of a Zen 4, 3x3 taps. bfloat16: 16 channels of 14x14 pixels 1.1, 28x28 1.4, 56x56 1.4 to
     1.5; 32 channels 1.0, 1.0, 1.1 to 1.15, of 112x112 1.25; 64 of 112x112 1.1, of 224x224 1.2; 128 1.03; 256 of 64x64 1.03. 5x5 taps, 16 and 32 channels of 56x56
     pixels 1.5, 1.0; 7x7 taps, 24 channels of 64x64 1.65. float32 and float16: 4 channels 1.9 to 2.4, 5x5 taps 2.6 to 3, 8 channels 1.4 to 1.8, 1.7 to 1.95, 16 of 28x28
-    to 112x112 1.05 to 1.3, 32 of 112x112 1.1. Without this rule: bfloat16, 64 to 256 channels of 20x20 pixels 0.9 to 0.95, of 28x28 0.95 to 1.0, float32, 16
+    to 112x112 1.05 to 1.3, 32 of 112x112 1.1; 7x7 taps, 24 of 64x64 1.2. Without this rule: bfloat16, 64 to 256 channels of 20x20 pixels 0.9 to 0.95, of 28x28 0.95 to 1.0, float32, 16
     channels of 14x14 0.93, 32 of 28x28 0.96.
     """
     cdef const Problem *g = w.g
     cdef int64_t parts
-    cdef double cost, useful
+    cdef double cost, useful, gain
     cdef Patches p
     if TILE > 1 or g.dst_c == 1 or g.src_x != 1 or g.dst_x != 1 or g.row_lanes * g.col_lanes != 1 or g.src_channels % PAIR or w.fold.rows or w.chunks > 1 or w.missing:
         return False
@@ -112,7 +113,8 @@ cdef bint makes_sheets(const Gather *w) noexcept nogil:
         return False
     cost = <double> sheets_cost(&p, parts, 1) * NR / (g.images * g.groups)
     useful = <double> WHOLE_TILE * p.col.count * tap_rows_inside(&p) / p.row.taps
-    return (cost - useful) * slots(&p) * g.dst_channels <= SHEET_GAIN * cost * (g.src_channels + g.dst_channels)
+    gain = SHEET_GAIN / <double> (p.row.taps * p.col.taps) + TILE_GAIN / 10.0
+    return (cost - useful) * g.src_channels * g.dst_channels <= gain * cost * (g.src_channels + g.dst_channels)
 
 
 cdef int64_t sheet_results(const Gather *w, const Patches *p) noexcept nogil:

@@ -6,7 +6,7 @@ Pixels fall into runs: rows, or one of all rows and what lies between them, whic
 from libc.stdint cimport int64_t
 from _band cimport extent, lowest
 from _gemm cimport OF_B, TAPS, Operands, Taps, at_result, gemm_tile, operands
-from _lines cimport lines_left, lines_of, no_lines, take_lines
+from _lines cimport lines_left, lines_of, take_lines
 from _patches cimport BY_SLOT, Line, Patches, Pixel, clear_block, line_of, pack_line, pixel, slots
 from _problem cimport Lane, Problem, divide_up, larger, part, smaller
 from _storage cimport real, LINE, MR, NR, NV, PAIR, REAL_STORAGE, TILE, VL, copy_halves, item_size, narrow_block, place_pairs
@@ -28,7 +28,7 @@ cdef struct Sheet:
     int64_t left, width                                 # where rows of src begin, and how many columns they have
     int64_t pitch                                       # from row to row
     int64_t reach                                       # rows of src beyond those of pixels
-    int64_t ld                                          # from pair to pair
+    int64_t ld                                          # from plane to plane, or pair to pair
     int64_t runs, run                                   # into how many runs of so many pixels they fall: rows, or one of all and what lies between them
 
 
@@ -221,13 +221,13 @@ cdef void multiply_run(const Gather *w, const Patches *p, const Block *b, const 
         sheet_tile(<int> b.channels, <int> nv, &product, filter, sheet + done, at_result(narrow, dst if done < whole else b.c, done), one, NULL)
         done += nv * VL
     if follow:
-        store_sums(w, b, at_result(narrow, b.c, whole), s.run - whole, at_result(narrow, dst, whole))
+        store_run(w, b, at_result(narrow, b.c, whole), s.run - whole, at_result(narrow, dst, whole))
         return
     for r in range(s.rows if s.runs == 1 else 1):
-        store_sums(w, b, at_result(narrow, b.c, r * s.pitch), p.col.count, <real *> (<char *> dst + r * g.dst_y * item_size(w.storage)))
+        store_run(w, b, at_result(narrow, b.c, r * s.pitch), p.col.count, <real *> (<char *> dst + r * g.dst_y * item_size(w.storage)))
 
 
-cdef void store_sums(const Gather *w, const Block *b, real *c, int64_t count, real *dst) noexcept nogil:
+cdef void store_run(const Gather *w, const Block *b, real *c, int64_t count, real *dst) noexcept nogil:
     """So many pixels of each of the block's channels, which pairs have left as bfloat16."""
     cdef int64_t i, j
     if PAIR == 1:

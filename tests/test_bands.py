@@ -1,10 +1,10 @@
-"""`conv` where several taps read rows that are copied once: such bands in all their shapes."""
+"""`conv` where several taps read rows that are copied once: such bands, and sheets of planes, in all their shapes."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import check_edge, check_integers, check_random, check_spread, check_threads, running
+from checks import check_edge, check_integers, check_random, check_spread, check_threads, own_dtypes, running
 from hypothesis import example, given
 from hypothesis import strategies as st
 from problems import exact_case
@@ -12,7 +12,13 @@ from problems import exact_case
 import gradops
 from gradops._dispatch import PARTIAL
 from gradops._problem import LONGEST_COUNTED_AXIS
-from gradops.testing import OPS, Problem, assert_exact, forced, random_integers
+from gradops.testing import OPS, Problem, assert_exact, dtype_named, forced, random_integers
+
+
+def planes(**sizes):
+    """Channels first, padded for as many outputs as inputs unless said otherwise."""
+    return Problem(**{"padding": "SAME", "layout": "NCHW"} | sizes)
+
 
 DENSE = [OPS["conv2d"], OPS["conv2d_backprop_input"], OPS["conv2d_backprop_filter"]]
 PROBLEMS = [
@@ -73,10 +79,36 @@ PLANES = [
     Problem(n=2, h=13, w=100, c=32, k=64, padding="SAME", layout="NCHW"),  # bands that slide
     Problem(n=1, h=9, w=270, c=64, k=48, padding="SAME", layout="NCHW"),
 ]
+SHEETS = [  # of planes, or pairs of them
+    planes(n=3, h=18, w=32, c=16, k=34),  # rows of whole vectors, each a run
+    planes(n=3, h=24, w=48, c=12, k=16),  # which leave a vector
+    planes(n=2, h=5, w=71, c=8, k=30),  # and less, of two vectors
+    planes(n=3, h=18, w=18, c=8, k=16),  # one run of all rows and what lies between
+    planes(n=2, h=20, w=21, c=16, k=14, padding="VALID"),  # zeros of the gradient's rows make runs as long as those
+    planes(n=1, h=40, w=50, c=64, k=8),  # several sheets an image
+    planes(n=1, h=37, w=53, c=10, k=26),  # not of as many rows
+    planes(n=5, h=23, w=29, c=4, k=6),
+    planes(n=1, h=20, w=300, c=36, k=80),  # one or two rows a sheet
+    planes(n=1, h=9, w=600, c=320, k=4),  # no room for a row
+    planes(n=2, h=17, w=33, c=8, k=10, dilations=(2, 3)),
+    planes(n=2, h=7, w=32, c=2, k=2, dilations=(5, 1)),  # taps that lie outside of most rows
+    planes(n=2, h=9, w=15, c=2, k=2, dilations=(1, 12)),  # and columns
+    planes(n=3, h=1, w=7, c=2, k=2, s=2),
+    planes(n=2, h=12, w=26, c=6, k=8, padding=(1, 2, 0, 3)),  # different zeros on both sides
+    planes(n=1, h=12, w=26, c=8, k=6, padding=(0, 5, 4, 0)),
+    planes(n=2, h=16, w=34, c=24, k=32, groups=2),
+    planes(n=2, h=8, w=24, c=24, k=4, r=1, s=7),
+    planes(n=2, h=20, w=16, c=4, k=24, r=7, s=1),
+    planes(n=1, h=14, w=30, c=2, k=2, r=6, s=5),
+    planes(n=1, h=20, w=20, c=2, k=2, r=17, s=17),  # more taps than a sheet has
+    planes(n=2, h=10, w=10, c=8, k=1),
+    planes(n=2, h=9, w=19, c=10, k=15),  # odd channels of dy, not summed in pairs
+    planes(n=1, h=64, w=18, c=8, k=46),
+]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")
     for op in DENSE
-    for problem in (*PROBLEMS, *LAST, *PLANES, *([LONGEST] if op.result == "filter" else []))
+    for problem in (*PROBLEMS, *LAST, *PLANES, *([LONGEST] if op.result == "filter" else SHEETS))
 ]
 
 conv = running("conv")
@@ -103,6 +135,12 @@ def test_nothing_beyond_the_operands_is_read(op, problem, level, at_the_edge):
 def test_the_last_of_an_odd_row_of_pixels_has_no_neighbour(value, level):
     problem = Problem(n=2, h=6, w=10, c=32, k=24, r=2, s=2)  # 9 pixels a row, of 10 columns of x
     check_spread(conv, OPS["conv2d_backprop_filter"], problem, "bfloat16", value, 0, lambda size: 9 * problem.c)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_infinity_in_a_sheet_goes_no_farther_than_its_products(value, at, level):
+    check_spread(conv, OPS["conv2d"], planes(n=2, h=9, w=10, c=32, k=24), "bfloat16", value, at, lambda size: size // 2)
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -149,6 +187,27 @@ def test_random_shapes_are_exact(problem):
         assert_exact(
             conv(op, problem, *(operand.astype(np.float32) for operand in operands)), expected, mostly_zero_ok=True
         )
+
+
+@given(
+    st.builds(
+        planes,
+        n=st.integers(1, 3),
+        h=st.integers(1, 30),
+        w=st.integers(8, 70),
+        c=st.sampled_from([2, 4, 6, 16]),
+        k=st.sampled_from([2, 4, 6, 16, 30]),
+        r=st.integers(1, 5),
+        s=st.integers(1, 5),
+        dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    )
+)
+def test_random_sheets_are_exact(problem):
+    for op in DENSE[:2]:
+        operands, expected = exact_case(op, problem)
+        for dtype in {"bfloat16", *own_dtypes(op)[-1:]}:
+            got = conv(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+            assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=True)
 
 
 @given(SHAPES, st.sampled_from([0, 1]))

@@ -17,6 +17,7 @@ cimport _planes
 cimport _problem
 cimport _ring
 cimport _scratch
+cimport _sheet
 cimport _storage
 cimport _window
 cimport _winograd
@@ -395,6 +396,18 @@ def hull(bytes lanes):
     if not _problem.hull(first, len(lanes) // sizeof(_problem.Lane), &h):
         return None
     return h.src_start, h.count, h.taps
+
+
+def sheet(bytes row, bytes col, int64_t rows, int64_t cols, int64_t plane):
+    """The axes of a sheet of rows by columns of src, and where each tap begins in its phases."""
+    cdef const _problem.Lane *down = <const _problem.Lane *> PyBytes_AS_STRING(row)
+    cdef const _problem.Lane *across = <const _problem.Lane *> PyBytes_AS_STRING(col)
+    cdef _sheet.Axis one = _sheet.axis_of(down, rows), two = _sheet.axis_of(across, cols)
+    cdef int64_t tap
+    places = []
+    for tap in range(down.taps * across.taps):
+        places.append(_sheet.tap_place(down, across, &two, plane, tap))
+    return one, two, places
 
 
 def takes_turns(bytes problem):

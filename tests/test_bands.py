@@ -105,10 +105,36 @@ SHEETS = [  # of planes, or pairs of them
     planes(n=2, h=9, w=19, c=10, k=15),  # odd channels of dy, not summed in pairs
     planes(n=1, h=64, w=18, c=8, k=46),
 ]
+SUMMED = [  # of x, for the gradient of the filter: dots,
+    planes(n=3, h=18, w=32, c=16, k=37),
+    planes(n=2, h=31, w=21, c=9, k=20, r=5, s=5),  # several images a row
+    planes(n=5, h=11, w=13, c=12, k=20, padding="VALID"),  # without zeros to share
+    planes(n=2, h=40, w=70, c=20, k=5),  # several passes an image, not of as many rows
+    planes(n=1, h=29, w=31, c=50, k=3),  # fewer channels of dy than a tile has
+    planes(n=1, h=1, w=1000, c=12, k=129, r=1, s=9),  # two blocks of channels of dy
+    planes(n=2, h=19, w=21, c=13, k=37, dilations=(2, 3)),
+    planes(n=2, h=33, w=35, c=35, k=38, r=3, s=5, strides=(2, 3)),  # phases, which pairs have two of at most
+    planes(n=3, h=33, w=35, c=30, k=19, strides=(2, 2)),
+    planes(n=3, h=32, w=30, c=18, k=20, strides=(4, 1), r=2),  # phases that no tap reads
+    planes(n=2, h=20, w=30, c=14, k=21, padding=(1, 2, 0, 3)),
+    planes(n=2, h=20, w=17, c=34, k=42, groups=2, dilations=(9, 1)),  # taps that lie outside of most rows
+    planes(n=2, h=40, w=17, c=18, k=20, r=7, s=1),
+    planes(n=1, h=3, w=1500, c=18, k=20),  # long rows
+    # and register tiles:
+    planes(n=3, h=14, w=16, c=32, k=64),
+    planes(n=2, h=13, w=15, c=35, k=34, padding="VALID"),  # odd rows
+    planes(n=5, h=15, w=13, c=70, k=64, r=5, s=5),  # several images a pass
+    planes(n=2, h=30, w=40, c=66, k=96, strides=(2, 2)),
+    planes(n=2, h=29, w=70, c=33, k=64, strides=(3, 2), r=5, s=2),
+    planes(n=2, h=19, w=44, c=64, k=300, dilations=(3, 2)),  # two blocks of channels of dy
+    planes(n=3, h=12, w=48, c=128, k=128, groups=2),
+    planes(n=1, h=20, w=300, c=16, k=32),
+    planes(n=2, h=24, w=14, c=68, k=64, padding=(3, 0, 1, 2)),
+]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")
     for op in DENSE
-    for problem in (*PROBLEMS, *LAST, *PLANES, *([LONGEST] if op.result == "filter" else SHEETS))
+    for problem in (*PROBLEMS, *LAST, *PLANES, *([LONGEST, *SUMMED] if op.result == "filter" else SHEETS))
 ]
 
 conv = running("conv")
@@ -195,15 +221,15 @@ def test_random_shapes_are_exact(problem):
         n=st.integers(1, 3),
         h=st.integers(1, 30),
         w=st.integers(8, 70),
-        c=st.sampled_from([2, 4, 6, 16]),
-        k=st.sampled_from([2, 4, 6, 16, 30]),
+        c=st.sampled_from([2, 4, 6, 16, 33]),
+        k=st.sampled_from([2, 4, 6, 16, 30, 34]),
         r=st.integers(1, 5),
         s=st.integers(1, 5),
         dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     )
 )
 def test_random_sheets_are_exact(problem):
-    for op in DENSE[:2]:
+    for op in DENSE:
         operands, expected = exact_case(op, problem)
         for dtype in {"bfloat16", *own_dtypes(op)[-1:]}:
             got = conv(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sysconfig
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -1162,3 +1163,50 @@ def test_the_largest_dead_slab_is_kept_for_those_that_fit(probe, storage):
     tiny = allocate(probe.LEAST_KEPT - 64)
     for each in tiny, other, *held:
         probe.release(each)
+
+
+SHEETS = [
+    (op, replace(problem, layout="NCHW"))
+    for op in ("conv2d", "conv2d_backprop_input")
+    for problem in (
+        Problem(h=7, w=9, c=1, k=1, padding="SAME"),
+        Problem(h=6, w=9, c=1, k=1, r=3, s=2, padding="VALID"),
+        Problem(h=7, w=8, c=1, k=1, r=2, s=5, padding=(3, 1, 0, 5)),  # different zeros on both sides
+        Problem(h=9, w=8, c=1, k=1, r=3, s=2, dilations=(4, 7), padding="SAME"),
+        Problem(h=5, w=6, c=1, k=1, padding=(9, 9, 1, 9)),  # pixels that read nothing
+    )
+] + [
+    ("conv2d", Problem(layout="NCHW", c=1, k=1, **options))
+    for options in (
+        {"h": 14, "w": 15, "strides": (2, 2), "padding": "SAME"},
+        {"h": 14, "w": 14, "strides": (2, 2), "padding": (1, 1, 1, 1)},
+        {"h": 31, "w": 31, "strides": (3, 3), "padding": (1, 1, 1, 1)},  # as many columns as pixels in all phases
+        {"h": 17, "w": 18, "r": 5, "s": 4, "strides": (2, 3), "padding": (2, 2, 3, 0)},
+        {"h": 17, "w": 30, "r": 2, "s": 1, "strides": (4, 3), "padding": "VALID"},  # fewer phases than steps
+        {"h": 19, "w": 20, "dilations": (3, 1), "strides": (1, 2), "padding": "SAME"},
+    )
+]
+
+
+@pytest.mark.parametrize("storage", ["float32"])
+@pytest.mark.parametrize(("op", "problem"), SHEETS, ids=[f"{op}-{problem}" for op, problem in SHEETS])
+def test_taps_read_their_pixels_in_a_sheet(probe, op, problem):
+    head, (row,), (col,) = unpacked(planned(op, problem).problem("conv"))
+    plane = 10_000
+    lanes = [np.array(lane, np.int64).tobytes() for lane in (row, col)]
+    rows, cols, places = probe.sheet(*lanes, head.src_rows, head.src_cols, plane)
+    src = np.arange(1, head.src_rows * head.src_cols + 1).reshape(head.src_rows, head.src_cols)
+
+    def value(y, x):
+        return src[y, x] if 0 <= y < head.src_rows and 0 <= x < head.src_cols else 0
+
+    sheet = {}
+    for i, j in product(range(rows["phases"]), range(cols["phases"])):
+        for y, x in product(range(row.count + rows["reach"]), range(max(col.count + cols["reach"], cols["pitch"]))):
+            at = (i * cols["phases"] + j) * plane + y * cols["pitch"] + x
+            sheet[at] = value(rows["start"] + i + row.z_step * y, cols["start"] + j + col.z_step * x)
+    for (tap, place), u, v in product(enumerate(places), range(row.count), range(col.count)):
+        y = row.src_start + row.z_step * u + row.tap_step * (tap // col.taps)
+        x = col.src_start + col.z_step * v + col.tap_step * (tap % col.taps)
+        assert sheet[place + u * cols["pitch"] + v] == value(y, x), (tap, u, v)
+    assert cols["pitch"] <= col.count + cols["reach"] and rows["pitch"] <= row.count + rows["reach"]

@@ -9,6 +9,7 @@ from _gemm cimport OF_B, TAPS, Operands, Taps, at_result, gemm_tile, operands
 from _lines cimport lines_left, lines_of, take_lines
 from _patches cimport BY_SLOT, Line, Patches, Pixel, clear_block, line_of, pack_line, pixel, slots
 from _problem cimport Lane, Problem, divide_up, larger, part, smaller
+from _sheet cimport Axis, axis_of, tap_place
 from _storage cimport real, LINE, MR, NR, NV, PAIR, REAL_STORAGE, TILE, VL, copy_halves, item_size, narrow_block, place_pairs
 
 cdef enum:
@@ -25,8 +26,8 @@ cdef enum:
 
 cdef struct Sheet:
     int64_t rows                                        # of pixels
-    int64_t left, width                                 # where rows of src begin, and how many columns they have
-    int64_t pitch                                       # from row to row
+    int64_t width                                       # columns of src in a row
+    Axis col
     int64_t reach                                       # rows of src beyond those of pixels
     int64_t ld                                          # from plane to plane, or pair to pair
     int64_t runs, run                                   # into how many runs of so many pixels they fall: rows, or one of all and what lies between them
@@ -41,15 +42,14 @@ cdef int64_t run_cost(int64_t pixels) noexcept nogil:
 cdef Sheet sheet_of(const Patches *p, int64_t rows) noexcept nogil:
     """That of so many rows of pixels."""
     cdef Sheet s
-    cdef int64_t columns = p.col.count, zeros, all_pixels
-    s.rows, s.left, s.width = rows, p.col.src_start + lowest(p.col, 0, p.col.taps), extent(p.col, columns, p.col.taps)
-    zeros = larger(smaller(-s.left, s.left + s.width - p.g.src_cols), 0)
-    s.pitch, s.reach = larger(s.width - zeros, columns), extent(p.row, 1, p.row.taps) - 1
-    all_pixels = (rows - 1) * s.pitch + columns
+    cdef int64_t columns = p.col.count, all_pixels
+    s.col, s.rows, s.reach = axis_of(p.col, p.g.src_cols), rows, extent(p.row, 1, p.row.taps) - 1
+    s.width = columns + s.col.reach
+    all_pixels = (rows - 1) * s.col.pitch + columns
     s.runs, s.run = 1, all_pixels
     if rows * run_cost(columns) <= run_cost(all_pixels):
         s.runs, s.run = rows, columns
-    s.ld = (divide_up(all_pixels + NR + s.reach * s.pitch + s.width - columns, VL) | 1) * VL
+    s.ld = (divide_up(all_pixels + NR + s.reach * s.col.pitch + s.width - columns, VL) | 1) * VL
     return s
 
 
@@ -119,7 +119,7 @@ cdef bint makes_sheets(const Gather *w) noexcept nogil:
 
 cdef int64_t sheet_results(const Gather *w, const Patches *p) noexcept nogil:
     """Pixels of a sheet, and what lies between their rows, rounded up to register tiles."""
-    return divide_up(divide_up(p.row.count, w.sheets) * sheet_of(p, 1).pitch, NR) * NR
+    return divide_up(divide_up(p.row.count, w.sheets) * sheet_of(p, 1).col.pitch, NR) * NR
 
 
 cdef int64_t sheet_spans(const Gather *w) noexcept nogil:
@@ -154,15 +154,15 @@ cdef int64_t sheet_top(const Patches *p, const Pixel *at) noexcept nogil:
 
 cdef void pack_sheet(const Patches *p, const Sheet *s, const Pixel *at, real *dst) noexcept nogil:
     """Row by row, all planes or pairs of them, and zeros for what register tiles read beyond."""
-    cdef int64_t size = item_size(p.storage), plane = p.g.src_c * size, end = (s.rows + s.reach - 1) * s.pitch + s.width, r
+    cdef int64_t size = item_size(p.storage), plane = p.g.src_c * size, end = (s.rows + s.reach - 1) * s.col.pitch + s.width, r
     cdef Line line
     clear_block(p.g.src_channels // PAIR, s.ld - end, dst + end, s.ld)
     for r in range(s.rows + s.reach):
         if PAIR == 1:
-            pack_line(p.g, p.storage, p.src + at.n * p.g.src_n * size, sheet_top(p, at) + r, s.left, 1, s.width, p.g.src_channels, BY_SLOT, dst + r * s.pitch, s.ld)
+            pack_line(p.g, p.storage, p.src + at.n * p.g.src_n * size, sheet_top(p, at) + r, s.col.start, 1, s.width, p.g.src_channels, BY_SLOT, dst + r * s.col.pitch, s.ld)
             continue
-        line = line_of(p.g, p.storage, p.src + at.n * p.g.src_n * size, sheet_top(p, at) + r, s.left, 1, s.width)
-        place_pairs(line.at, line.low, line.high, line.at + plane, line.low, line.high, 2 * plane, p.g.src_channels // PAIR, 1, s.width, dst + r * s.pitch, s.ld)
+        line = line_of(p.g, p.storage, p.src + at.n * p.g.src_n * size, sheet_top(p, at) + r, s.col.start, 1, s.width)
+        place_pairs(line.at, line.low, line.high, line.at + plane, line.low, line.high, 2 * plane, p.g.src_channels // PAIR, 1, s.width, dst + r * s.col.pitch, s.ld)
 
 
 cdef Ahead next_sheet(const Gather *w, const Patches *p, const Block *b, const Sheet *s, int64_t next) noexcept nogil:
@@ -183,7 +183,7 @@ cdef void place_sheet_taps(const Patches *p, const Sheet *s, int64_t *at, int64_
     """Where each tap lies from a pixel on, and how many steps it has."""
     cdef int64_t tap
     for tap in range(p.row.taps * p.col.taps):
-        at[tap] = (p.row.tap_step * (tap // p.col.taps) - lowest(p.row, 0, p.row.taps)) * s.pitch + p.col.tap_step * (tap % p.col.taps) - lowest(p.col, 0, p.col.taps)
+        at[tap] = tap_place(p.row, p.col, &s.col, 0, tap)
         depth[tap] = p.g.src_channels // PAIR
 
 
@@ -201,14 +201,14 @@ cdef void multiply_sheet(const Gather *w, const Patches *p, int64_t pair, const 
         i = part(b.channels, t, tiles)
         some.channel, some.channels, row = b.channel + i, part(b.channels, t + 1, tiles) - i, at[0]
         for r in range(s.runs):
-            multiply_run(w, p, &some, s, &row, &taps, filter + t * distance, b.patch + r * s.pitch, ahead)
+            multiply_run(w, p, &some, s, &row, &taps, filter + t * distance, b.patch + r * s.col.pitch, ahead)
             row.u += 1
 
 
 cdef void multiply_run(const Gather *w, const Patches *p, const Block *b, const Sheet *s, const Pixel *at, const Taps *taps, const real *filter, const real *sheet, Ahead *ahead) noexcept nogil:
     """Those of a run: whole vectors that lie side by side in dst are written there, others by way of c."""
     cdef const Problem *g = w.g
-    cdef bint narrow = PAIR > 1, follow = (narrow or w.storage == REAL_STORAGE) and (s.run == p.col.count or s.pitch == g.dst_y)
+    cdef bint narrow = PAIR > 1, follow = (narrow or w.storage == REAL_STORAGE) and (s.run == p.col.count or s.col.pitch == g.dst_y)
     cdef int64_t whole = s.run // VL * VL if follow else 0, done = 0, nv, r
     cdef real *dst = <real *> dst_pixel(w, p, b, at)
     cdef Operands product = operands(0, taps, panel_width(w), s.ld, 0, False)
@@ -224,7 +224,7 @@ cdef void multiply_run(const Gather *w, const Patches *p, const Block *b, const 
         store_run(w, b, at_result(narrow, b.c, whole), s.run - whole, at_result(narrow, dst, whole))
         return
     for r in range(s.rows if s.runs == 1 else 1):
-        store_run(w, b, at_result(narrow, b.c, r * s.pitch), p.col.count, <real *> (<char *> dst + r * g.dst_y * item_size(w.storage)))
+        store_run(w, b, at_result(narrow, b.c, r * s.col.pitch), p.col.count, <real *> (<char *> dst + r * g.dst_y * item_size(w.storage)))
 
 
 cdef void store_run(const Gather *w, const Block *b, real *c, int64_t count, real *dst) noexcept nogil:

@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """dw[slot, k] = sum_pixel patches(x)[pixel, slot] dy[pixel, k]: conv2d_backprop_filter, an implicit GEMM that reduces over pixels.
 
-In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and
-the partials are added in order. Sums of few pixels are written where dw lies. Packed: patches and dy, DEPTH pixels at a time, unless they can be read
-where they lie; of few channels not patches but a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one
-vector. Where channels are contiguous, both are rows of a pixel each. Else the operand with more columns has a row of pixels for each of them, and so
-has the other one if planes are long and one of both is narrow (dots), or else it is turned; blocks have all taps of some channels where x is read from far,
-or where taps lie innermost in dw, and of one where rows of many are copied. What is summed is dw turned then or where patches have the fewer columns, or
-where dy, if its channels are contiguous, has few or fills tiles worse.
+In parallel: blocks of (span of pixels, group, slots, channels k). Few blocks get more spans: each span sums into its own partial dw, and the partials are added in
+order. Sums of few pixels are written where dw lies. Packed: patches and dy, DEPTH pixels at a time, unless they can be read where they lie; of few channels not patches but
+a band of rows of x, in which they overlap; rows of 3 taps share what is read there if dy is one vector. Where channels are contiguous, both are rows of a pixel each. Else
+rows of planes of x are copied once for all taps (sheets), or the operand with more columns has a row of pixels for each of them, and so has the other one if planes are long
+and one of both is narrow (dots), or else it is turned; blocks have all taps of some channels in sheets, where x is read from far, or where taps lie innermost in dw, and of
+one where rows of many are copied. What is summed is dw turned then or where patches have the fewer columns, or where dy, if its channels are contiguous, has few or fills
+tiles worse.
 
 *Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
 filter_step 1.
@@ -21,6 +21,7 @@ from _partials cimport Total, aim_total, check_block, first_wave, leave_room, st
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows, take_channels
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, taps_innermost, useful_threads
 from _scratch cimport allocate_bytes, padded, release
+from _sheet cimport Axis
 from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, cache_ways, clear, end_tiles, is_intel, item_size, widen_block, pair_lines, pair_rows
 
 cdef enum:
@@ -56,6 +57,15 @@ cdef struct Strips:
     int64_t input_blocks, output_blocks
 
 
+cdef struct Sheets:                                     # of x, in all phases, and what is read of dy with them
+    bint dots                                           # whether blocks are dots, else tiles
+    Axis row, col
+    int64_t passes, images, rows                        # so many, each of some rows of an image or of all of some images, at most
+    int64_t plane                                       # numbers of a phase
+    int64_t ld, dy_ld                                   # reals from channel to channel
+    int64_t inputs                                      # channels of x of a block, at most; 0 if there are no sheets
+
+
 cdef struct Reduce:
     const Problem *g
     int storage
@@ -71,6 +81,7 @@ cdef struct Reduce:
     bint innermost                                      # which lie side by side in dw, too
     Strips strips                                       # of tiles
     bint dots                                           # whether blocks are dots,
+    Sheets sheets
     int64_t pass_pixels                                 # of so many pixels at a time
     int64_t bundled                                     # groups that are one of the problem
     bint packed                                         # whether blocks pack both operands as tiles read them
@@ -89,6 +100,9 @@ cdef struct Panel:                                      # what a thread works on
 include "conv_reduce_planes.pxi"
 include "conv_reduce_band.pxi"
 include "conv_reduce_dots.pxi"
+include "conv_reduce_sheet.pxi"
+include "conv_reduce_sheet_dots.pxi"
+include "conv_reduce_sheet_lines.pxi"
 include "conv_reduce_strips.pxi"
 include "conv_reduce_packed.pxi"
 include "conv_reduce_pairs.pxi"
@@ -103,10 +117,11 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
         plan_strips(w, threads)
         return
     w.packed = is_packed(w)
-    w.direct = not w.packed and is_direct(w)
-    w.dots = are_dots(w)
+    plan_sheets(w)
+    w.direct = not w.packed and not w.sheets.inputs and is_direct(w)
+    w.dots = not w.sheets.inputs and are_dots(w)
     w.pass_pixels = pass_pixels(w) if w.dots else 0
-    w.turned = whole(g) and (g.filter_src == 1 if w.direct else turns_dots(w) if w.dots else is_turned(w))
+    w.turned = whole(g) and not w.sheets.inputs and (g.filter_src == 1 if w.direct else turns_dots(w) if w.dots else is_turned(w))
     w.wide = w.turned and not w.dots and is_wide(w)
     w.ldc = distance_of_sums(w)
     w.by_channel = is_by_channel(w)
@@ -117,6 +132,8 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     if w.packed:
         w.ldc = block_columns(w) + PAD
         leave_room(&w.dw, packed_scratch(w) * sizeof(real))
+    if w.sheets.inputs:
+        leave_room(&w.dw, sheet_scratch(w) * sizeof(real))
     w.dw.spans = larger(smaller(MIN_BLOCKS // blocks(w), most_spans(w)), 1)
     if w.dw.size * <int64_t> sizeof(real) >= LARGE:
         w.dw.spans = 1
@@ -142,6 +159,8 @@ cdef bint is_by_channel(const Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
     cdef bint far = w.slots > SLOTS and g.images * g.src_n * item_size(w.storage) > FAR
+    if w.sheets.inputs:
+        return True
     if g.src_c == 1 or w.packed or w.direct or not whole(g) or g.filter_rows * g.filter_cols == 1 or by_band(&p):
         return False
     return reads_windows(&p) or ((far or taps_innermost(g)) and g.filter_rows * g.filter_cols <= SLOTS // 2)
@@ -155,10 +174,11 @@ cdef Patches first_patches(const Reduce *w) noexcept nogil:
 cdef int64_t most_spans(const Reduce *w) noexcept nogil:
     """Short ones take 0.7 to 0.95 of the time of none, of 8 images of 14x14 pixels, channels first; where x lies in rows of pixels, 1.03 (2 threads of a Zen 5)."""
     cdef Patches p = first_patches(w)
-    cdef int64_t all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols, few = 0 if src_in_rows(&p) else SHORT_BLOCKS // blocks(w)
+    cdef int64_t all_pixels = w.g.images * w.g.dst_rows * w.g.dst_cols, few = 0 if src_in_rows(&p) else SHORT_BLOCKS // blocks(w), most
     if w.dots:
         return larger(passes(w) // PASSES, smaller(passes(w), SHORT_BLOCKS // blocks(w)))
-    return larger(all_pixels // MIN_SPAN, smaller(all_pixels // SHORT_SPAN, few))
+    most = larger(all_pixels // MIN_SPAN, smaller(all_pixels // SHORT_SPAN, few))
+    return smaller(most, w.sheets.passes) if w.sheets.inputs else most
 
 
 cdef int64_t blocks(const Reduce *w) noexcept nogil:
@@ -202,6 +222,8 @@ cdef int64_t distance_of_sums(const Reduce *w) noexcept nogil:
     cdef Patches p = first_patches(w)
     if w.direct:
         return w.g.filter_dst if w.turned else w.g.filter_src
+    if w.sheets.inputs:
+        return sums_distance(w)
     if w.dots:
         return padded(smaller(most_slots(w), w.slots) if w.turned else smaller(most_channels(w), w.g.dst_channels)) + PAD
     return smaller(divide_up(w.g.dst_channels, NR) * NR + PAD, LD) if whole(w.g) and by_band(&p) else LD
@@ -212,6 +234,8 @@ cdef int64_t most_slots(const Reduce *w) noexcept nogil:
     1.0 (float32 and float64, Zen 4)."""
     if w.packed:
         return PACKED_COLUMNS if w.turned else packed_rows(w)
+    if w.sheets.inputs:
+        return w.sheets.inputs * w.g.filter_rows * w.g.filter_cols
     if w.dots:
         return FEW if packs_x(w) else SLOTS
     return smaller(DEPTH * LD // w.ldc, BAND_SLOTS) if w.ldc < LD and not w.direct else SLOTS
@@ -221,6 +245,8 @@ cdef int64_t most_channels(const Reduce *w) noexcept nogil:
     """Of a block."""
     if w.packed:
         return packed_rows(w) if w.turned else PACKED_COLUMNS
+    if w.sheets.inputs:
+        return sheet_outputs(w)
     return 2 * CHANNELS if w.wide or (w.dots and packs_x(w)) else CHANNELS
 
 
@@ -497,6 +523,8 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
         b.c = scratch + DOT_ROOM
     if w.packed:
         place_packed(w, &b)
+    if w.sheets.inputs:
+        place_sheet(w, &b)
     if w.direct:
         b.c = <real *> w.dw.out + index_of(w, &b, b.slot)
     if not whole(w.g):
@@ -509,6 +537,8 @@ cdef void reduce_block(const void *work, int64_t index, void *slab) noexcept nog
             p.by_channel = w.innermost
         if may_pack() and w.packed:
             reduce_packed(w, &p, &b)
+        elif TILE == 1 and w.sheets.inputs:
+            reduce_sheets(w, &p, &b)
         elif whole(w.g):
             reduce_run(w, &p, &b, b.slot, b.slots, b.c, False)
         else:
@@ -523,7 +553,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     plan(w, threads)
     if TILE > 1 and w.strips.used:
         return sum_spans(&w.dw, reduce_strips, w, strip_blocks(w), <int> smaller(threads, w.dw.spans * strip_blocks(w)), FIRST_FREE, strip_scratch(w))
-    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), IN_ORDER if w.direct else FIRST_FREE, padded(packed_scratch(w)) if w.packed else SCRATCH)
+    return sum_spans(&w.dw, reduce_block, w, blocks(w), <int> smaller(threads, w.dw.spans * blocks(w)), IN_ORDER if w.direct else FIRST_FREE, padded(packed_scratch(w)) if w.packed else padded(sheet_scratch(w)) if w.sheets.inputs else SCRATCH)
 
 
 cdef int drive_bundles(Reduce *w, int threads) noexcept nogil:

@@ -299,10 +299,6 @@ cdef inline void planes_cols(int held, int lanes, int taps, int step, int by, co
     cdef int rows = 2 if step == 1 and lanes == 1 and taps > 4 else 1
     if lanes == 1 and step == by and taps == 3 and has_taps(s, by, 3, 0): planes_ukr(held, False, 1, 3, 3, 0, step, by, rows, s)
     elif lanes == 1 and step == by and taps == 5 and has_taps(s, by, 5, 0): planes_ukr(held, False, 1, 5, 5, 0, step, by, rows, s)
-    elif lanes == 2 and taps < 3 and has_taps(s, by, 1, 2): planes_ukr(held, False, 2, taps, 1, 2, step, by, rows, s)
-    elif lanes == 2 and taps < 3 and has_taps(s, by, 2, 1): planes_ukr(held, False, 2, taps, 2, 1, step, by, rows, s)
-    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 2, 3): planes_ukr(held, False, 2, taps, 2, 3, step, by, rows, s)
-    elif lanes == 2 and 1 < taps < 4 and has_taps(s, by, 3, 2): planes_ukr(held, False, 2, taps, 3, 2, step, by, rows, s)
     else: planes_ukr(held, False, lanes, taps, 0, 0, step, by, rows, s)
 
 

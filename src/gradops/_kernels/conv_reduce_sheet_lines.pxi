@@ -1,0 +1,68 @@
+"""Part of `conv_reduce`: register tiles of sheets. dy is turned, pixel by pixel, and x read row by row: where a row of pixels ends, tiles go on with the next one."""
+from libc.stdint cimport int64_t
+from _gemm cimport TAPS, Operands, Taps, at_result, gemm_tile, operands
+from _lines cimport lines_left
+from _patches cimport Patches
+from _problem cimport divide_up, part, smaller
+from _sheet cimport tap_place
+from _storage cimport real, MR, NR, NV, PAIR, REAL_STORAGE, TILE, VL, place_halves, widen_block
+
+
+cdef int64_t place_lines(const Reduce *w, const Patches *p, const Piece *at, int64_t *lies, int64_t *depths) noexcept nogil:
+    """Where each row of pixels begins in a sheet, and how many steps it has. Returns how many rows there are."""
+    cdef int64_t i
+    for i in range(at.images * at.rows):
+        lies[i] = (i // at.rows * w.sheets.row.pitch + i % at.rows) * w.sheets.col.pitch // PAIR
+        depths[i] = divide_up(p.col.count, PAIR)
+    return at.images * at.rows
+
+
+cdef void turn_dy(const Reduce *w, const Patches *p, const Panel *b, const Piece *at) noexcept nogil:
+    """Panels of dy, pixel by pixel, or pair by pair, of which none has pixels of two rows."""
+    cdef int64_t columns = p.col.count, width = divide_up(columns, PAIR) * PAIR, count = at.rows * width, panel, n
+    cdef Panel some = b[0]
+    if PAIR == 1:
+        pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, (at.image * p.row.count + at.row) * columns, at.images * count, False, b.dy, DEPTH * NR)
+        return
+    for panel in range(divide_up(b.channels, NR)):
+        some.channel, some.channels = b.channel + panel * NR, smaller(b.channels - panel * NR, NR)
+        for n in range(at.images):
+            turn_lines(w, p, &some, at.image + n, at.row, at.rows, b.dy + (panel * DEPTH + n * count // PAIR) * NR)
+
+
+cdef void turn_lines(const Reduce *w, const Patches *p, const Panel *b, int64_t image, int64_t row, int64_t rows, real *dst) noexcept nogil:
+    """A panel of pairs, some rows of an image, from where they lie or by way of copied ones, with a zero beside an odd one."""
+    cdef int64_t columns = p.col.count, width = divide_up(columns, PAIR) * PAIR, i
+    if width == columns and planes_in_place(w):
+        widen_block(REAL_STORAGE, dy_of(w, b, image, row * columns), 1, w.g.dst_c // PAIR, rows * width // PAIR, b.channels, dst, NR)
+        return
+    for i in range(rows):
+        place_halves(dy_of(w, b, image, (row + i) * columns), w.g.dst_c * 2, b.channels, 1, 0, columns, width, <char *> at_result(True, b.turn, i * width), LD)
+    widen_block(REAL_STORAGE, <const char *> b.turn, 1, LD, rows * width // PAIR, b.channels, dst, NR)
+
+
+cdef void line_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
+    if TILE == 1:
+        gemm_tile(False, True, TAPS, m, nv, p, a, b, c, one, two)
+
+
+cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, const Piece *at, const Piece *next, bint accumulate) noexcept nogil:
+    """c (+)= x' dy: a panel of dy, which stays near, by all taps of some channels of x. Each tile fetches some of what is copied next."""
+    cdef const Sheets *s = &w.sheets
+    cdef int64_t taps = p.row.taps * p.col.taps, tiles = divide_up(b.inputs, MR), panels = divide_up(b.channels, NR), panel, tap, t, first
+    cdef int64_t[SHEET_LINES] lies, depths
+    cdef Taps lines
+    cdef Fetched fetched = next_piece(w, p, b, next)
+    cdef Operands product = operands(0, &lines, s.ld, NR, w.ldc * taps if w.innermost else w.ldc, accumulate)
+    cdef const char *one
+    turn_dy(w, p, b, at)
+    lines.at, lines.depth, lines.count = lies, depths, place_lines(w, p, at, lies, depths)
+    product.two = divide_up(lines_left(&fetched.x) + lines_left(&fetched.dy), panels * taps * tiles * lines.count)
+    for panel in range(panels):
+        for tap in range(taps):
+            for t in range(tiles):
+                first = part(b.inputs, t, tiles)
+                one = take_next(&fetched, lines.count * product.two, &product.one)
+                line_tile(<int> (part(b.inputs, t + 1, tiles) - first), NV if b.channels - panel * NR > VL else 1, &product,
+                          at_result(True, b.patch + first * s.ld, tap_place(p.row, p.col, &s.col, s.plane, tap)), b.dy + panel * DEPTH * NR,
+                          b.c + sums_at(w, b, taps, tap, first) + panel * NR, one, NULL)

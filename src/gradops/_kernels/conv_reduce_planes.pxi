@@ -121,8 +121,7 @@ cdef void halves_by_column(const Reduce *w, const Patches *p, const Panel *b, in
     if not of_dy:
         pack_pixel_pairs(p, first, count, column, columns, dst, LD)
     while of_dy and done < count:
-        take = p.col.count - at.v if not dst_in_planes(p) else (p.row.count - at.u) * p.col.count - at.v
-        take = smaller(take, count - done)
+        take = smaller(run_of_dy(p, &at), count - done)
         place_halves(w.dy + dy_index(w, p, &at, b.group * w.g.dst_channels + b.channel + column) * item_size(w.storage), w.g.dst_c * item_size(w.storage), columns,
                      1, 0, take, take, <char *> dst + done * item_size(w.storage), LD)
         done += take
@@ -163,16 +162,21 @@ cdef void turn_panel(const Reduce *w, const Patches *p, const Panel *b, int64_t 
     pair_rows(dst, depth, NR, NR)
 
 
+cdef int64_t run_of_dy(const Patches *p, const Pixel *at) noexcept nogil:
+    """Pixels of dy that lie side by side from one on."""
+    return (p.row.count - at.u) * p.col.count - at.v if dst_in_planes(p) else p.col.count - at.v
+
+
 cdef void copy_dy(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t count) noexcept nogil:
     """b.dy[k][i] = dy[pixel first + i, k] for the channels k of the block."""
     cdef int64_t done = 0, take
     cdef Pixel at = pixel(p, first)
     while done < count:
-        take = smaller(p.col.count - at.v, count - done)
+        take = smaller(run_of_dy(p, &at), count - done)
         widen_block(w.storage, w.dy + dy_index(w, p, &at, b.group * w.g.dst_channels + b.channel) * item_size(w.storage), w.g.dst_c, w.g.dst_x,
                     b.channels, take, b.dy + done, LD)
-        advance(p, &at, take)
         done += take
+        at = pixel(p, first + done)
 
 
 cdef Stream next_plane_rows(const Reduce *w, const Rows *now, const Rows *next, int64_t columns, int64_t depth, bint more, const real *c) noexcept nogil:

@@ -27,7 +27,8 @@ cdef enum:
     FEW_INPUTS = 32 // PAIR                             # channels of x,
     FEW_OUTPUTS = 32                                    # and of dy
     DOT_LOSS = 105 - PAIR // 2 * 5                      # time that dots take for each that tiles take, in hundredths,
-    HALF_LOSS = 100 + PAIR // 2 * 15                     # and tiles of one vector, for each lane
+    HALF_LOSS = 100 + PAIR // 2 * 15                    # tiles of one vector, for each lane,
+    BAND_LOSS = 70                                      # and to turn a number of a band, for each lane
 
 
 cdef void plan_sheets(Reduce *w) noexcept nogil:
@@ -73,9 +74,12 @@ cdef double cost_of_dots(const Reduce *w) noexcept nogil:
 
 
 cdef double cost_of_tiles(const Reduce *w) noexcept nogil:
-    """The same of register tiles."""
-    cdef int64_t channels = w.g.dst_channels, left = channels % NR, last = 0 if left == 0 else VL * HALF_LOSS if left <= VL else NR * 100
-    return (channels // NR * NR * 100 + last) / (100.0 * channels)
+    """The same of register tiles, and what it takes to turn a band, whose rows are copied again where taps reach beyond those of a pass."""
+    cdef Patches p = first_patches(w)
+    cdef int64_t channels = w.g.dst_channels, left = channels % NR, rows = larger(BAND_DEPTH // p.col.count, 1)
+    cdef int64_t last = 0 if left == 0 else VL * HALF_LOSS if left <= VL else NR * 100
+    cdef double turned = <double> BAND_LOSS * VL * (rows + w.sheets.row.reach) / (rows * w.slots) * w.g.src_channels if by_band(&p) else 0
+    return (channels // NR * NR * 100 + last + turned) / (100.0 * channels)
 
 
 cdef void cut_sheets(Reduce *w) noexcept nogil:

@@ -49,20 +49,26 @@ cdef void line_tile(int m, int nv, const Operands *p, const real *a, const real 
 cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, const Piece *at, const Piece *next, bint accumulate) noexcept nogil:
     """c (+)= x' dy: a panel of dy, which stays near, by all taps of some channels of x. Each tile fetches some of what is copied next."""
     cdef const Sheets *s = &w.sheets
-    cdef int64_t taps = p.row.taps * p.col.taps, tiles = divide_up(b.inputs, MR), panels = divide_up(b.channels, NR), panel, tap, t, first
+    cdef int64_t taps = p.row.taps * p.col.taps, tiles = divide_up(b.inputs, MR), panels = divide_up(b.channels, NR), panel, tap, t, first, end, distance = sums_at(w, b, taps, 1, 0)
     cdef int64_t[SHEET_LINES] lies, depths
+    cdef int64_t[SLOTS] places
     cdef Taps lines
     cdef Fetched fetched = next_piece(w, p, b, next)
     cdef Operands product = operands(0, &lines, s.ld, NR, w.ldc * taps if w.innermost else w.ldc, accumulate)
+    cdef const real *x
+    cdef const real *dy
+    cdef real *c
     cdef const char *one
     turn_dy(w, p, b, at)
     lines.at, lines.depth, lines.count = lies, depths, place_lines(w, p, at, lies, depths)
     product.two = divide_up(lines_left(&fetched.x) + lines_left(&fetched.dy), panels * taps * tiles * lines.count)
+    for tap in range(taps):
+        places[tap] = tap_place(p.row, p.col, &s.col, s.plane, tap)
     for panel in range(panels):
-        for tap in range(taps):
-            for t in range(tiles):
-                first = part(b.inputs, t, tiles)
+        dy = b.dy + panel * DEPTH * NR
+        for t in range(tiles):
+            first, end = part(b.inputs, t, tiles), part(b.inputs, t + 1, tiles)
+            x, c = b.patch + first * s.ld, b.c + sums_at(w, b, taps, 0, first) + panel * NR
+            for tap in range(taps):
                 one = take_next(&fetched, lines.count * product.two, &product.one)
-                line_tile(<int> (part(b.inputs, t + 1, tiles) - first), NV if b.channels - panel * NR > VL else 1, &product,
-                          at_result(True, b.patch + first * s.ld, tap_place(p.row, p.col, &s.col, s.plane, tap)), b.dy + panel * DEPTH * NR,
-                          b.c + sums_at(w, b, taps, tap, first) + panel * NR, one, NULL)
+                line_tile(<int> (end - first), NV if b.channels - panel * NR > VL else 1, &product, at_result(True, x, places[tap]), dy, c + tap * distance, one, NULL)

@@ -130,6 +130,12 @@ SUMMED = [  # of x, for the gradient of the filter: dots,
     planes(n=3, h=12, w=48, c=128, k=128, groups=2),
     planes(n=1, h=20, w=300, c=16, k=32),
     planes(n=2, h=24, w=14, c=68, k=64, padding=(3, 0, 1, 2)),
+    # and turned ones of pairs:
+    Problem(n=2, h=17, w=27, c=32, k=37, padding="SAME"),
+    Problem(n=1, h=19, w=70, c=75, k=64, r=3, s=2, padding="VALID"),
+    Problem(n=1, h=5, w=300, c=70, k=32, r=2, s=4, padding="SAME"),  # rows turned part by part
+    Problem(n=2, h=24, w=26, c=96, k=70, groups=2, dilations=(2, 3), padding="SAME"),
+    Problem(n=2, h=12, w=31, c=33, k=290, padding=(0, 2, 3, 1)),
 ]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")

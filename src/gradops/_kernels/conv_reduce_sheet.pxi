@@ -1,4 +1,5 @@
-"""Part of `conv_reduce`: channels first, sheets of x. What the taps of some rows of an image read, or of some images, is copied once for all taps, not for each.
+"""Part of `conv_reduce`: sheets of x, channels first. What the taps of some rows of an image read, or of some images, is copied once for all taps, not for each; channels
+that come last are turned if two pixels of bfloat16 are multiplied at once, which lie side by side then.
 
 Blocks have all taps of some channels. They are dots, which fill lanes whatever the channels of dy, but multiply what lies between rows, too, by zeros; or register
 tiles, which go on with the next row where one ends.
@@ -8,11 +9,11 @@ from _band cimport extent
 from _dots cimport DOT_ROWS
 from _gemm cimport at_result
 from _lines cimport Lines, lines_of, take_lines
-from _patches cimport BY_HALF, BY_SLOT, Patches, clear_block, dst_in_planes, pack_line, pixels
+from _patches cimport BY_HALF, BY_SLOT, Line, Patches, clear_block, dst_in_planes, dst_in_rows, line_of, pack_line, pixels
 from _problem cimport Lane, Problem, col_lanes, divide_up, larger, part, row_lanes, smaller
 from _scratch cimport padded
 from _sheet cimport axis_of, tap_place
-from _storage cimport real, MR, NR, PAIR, TILE, VL, item_size, place_halves
+from _storage cimport real, LINE, MR, NR, PAIR, REAL_STORAGE, TILE, VL, item_size, pair_lines, place_halves, widen_block
 
 cdef enum:
     SHEET_ROOM = 1 << 19                                # bytes of x, at most
@@ -22,8 +23,12 @@ cdef enum:
     DOT_CHANNELS = 128                                  # and channels of dy
     LEAST_DOT_SLOTS = 100                               # of dots, at least: to copy dy takes long beside fewer,
     LEAST_DOT_INPUTS = 8                                # and channels of x
-    SHEET_LINES = 256                                   # rows of pixels that tiles go through, at most,
+    SHEET_SLOTS = 288                                   # of tiles of a block, at most: 32 channels of 3x3 taps
+    SHEET_LINES = 256                                   # rows of pixels that they go through, at most,
     SHORT_LINE = 12                                     # pixels of one, at least,
+    LINE_TURNED = 24                                    # and if x is turned,
+    TAPS_TURNED = 6                                     # beside so many taps, at least,
+    PIXELS_TURNED = 64                                  # at a time
     FEW_INPUTS = 32 // PAIR                             # channels of x,
     FEW_OUTPUTS = 32                                    # and of dy
     DOT_LOSS = 105 - PAIR // 2 * 5                      # time that dots take for each that tiles take, in hundredths,
@@ -40,7 +45,8 @@ cdef void plan_sheets(Reduce *w) noexcept nogil:
     28x28, 5x5 taps 1.4, 24 and 40 of 28x28 1.3 and 1.2, with strides 1.3 and 1.2, 64 to 16, 5x5 taps 1.45, 64 to 4 of 56x56 1.3 to 1.7, 63 to 65 of 31x31 1.3, groups of
     17 to 19 1.6. Fewer channels of x 0.6 to 0.9, 16 of float32, 5x5 taps 0.9. Tiles, bfloat16: 64 channels of 56x56 1.1, of 224x224 and 112x112 1.07, 5x5 taps 1.12, groups
     of 32 1.13 to 1.3, 128 to 512 of 28x28 and 14x14 1.03 to 1.08, with strides 1.03 to 1.08; of 7x7 0.95 to 1.0; float32, with strides or 5x5 taps 1.0 to 1.07, of 11 pixels a row
-    0.93; float64 0.98 to 1.05.
+    0.93; float64 0.98 to 1.05. Channels last, bfloat16: 64 to 512 channels of 224x224 to 28x28 pixels 1.0 to 1.05, with one thread 1.02 to 1.1; of 14x14, with strides,
+    or 2x2 taps 0.9 to 1.0.
     """
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
@@ -49,7 +55,7 @@ cdef void plan_sheets(Reduce *w) noexcept nogil:
         return
     w.sheets.dots = True
     cut_sheets(w)
-    if w.sheets.inputs and w.slots >= LEAST_DOT_SLOTS and g.src_channels >= LEAST_DOT_INPUTS and cost_of_dots(w) < cost_of_tiles(w):
+    if g.src_c != 1 and w.sheets.inputs and w.slots >= LEAST_DOT_SLOTS and g.src_channels >= LEAST_DOT_INPUTS and cost_of_dots(w) < cost_of_tiles(w):
         return
     w.sheets.dots, w.sheets.inputs = False, 0
     if (PAIR > 1 or not by_band(&p)) and col_lanes(g).count >= SHORT_LINE and g.src_channels >= FEW_INPUTS and g.dst_channels >= FEW_OUTPUTS:
@@ -60,11 +66,16 @@ cdef bint may_be_sheets(const Reduce *w) noexcept nogil:
     """Whether several taps read planes, in phases that can be copied, and no infinity has to be kept from what lies between rows."""
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
-    if TILE > 1 or g.src_c == 1 or g.src_x != 1 or not dst_in_planes(&p) or not whole(g) or g.unpadded or pixels(&p) <= DEPTH or reads_windows(&p):
+    if TILE > 1 or not (turns_sheets(&p) if g.src_c == 1 else g.src_x == 1 and dst_in_planes(&p)) or not whole(g) or g.unpadded or pixels(&p) <= DEPTH or reads_windows(&p):
         return False
     if larger(extent(p.row, 1, p.row.taps), extent(p.col, p.col.count, p.col.taps)) > SHEET_ROOM:
         return False
     return p.row.taps * p.col.taps > 1 and p.row.src_unit == p.col.src_unit == 1 and p.row.z_step <= LONG_STRIDE and p.col.z_step <= LONG_STRIDE // PAIR
+
+
+cdef bint turns_sheets(const Patches *p) noexcept nogil:
+    """Whether x is turned, channels last: pairs of pixels, of which patches would have to be made for each tap."""
+    return PAIR > 1 and dst_in_rows(p) and p.row.z_step == p.col.z_step == 1 and p.row.taps * p.col.taps >= TAPS_TURNED and p.col.count >= LINE_TURNED
 
 
 cdef double cost_of_dots(const Reduce *w) noexcept nogil:
@@ -89,7 +100,7 @@ cdef void cut_sheets(Reduce *w) noexcept nogil:
     cdef const Lane *row = row_lanes(g)
     cdef const Lane *col = col_lanes(g)
     cdef Sheets *s = &w.sheets
-    cdef int64_t most = (SHEET_ROW if s.dots else DEPTH * 4) // <int64_t> sizeof(real) * PAIR, taps = row.taps * col.taps, image, line, parts
+    cdef int64_t most = (SHEET_ROW if s.dots else DEPTH * 4) // <int64_t> sizeof(real) * PAIR, taps = row.taps * col.taps, image, line, parts, unit
     s.row, s.col = axis_of(row, g.src_rows), axis_of(col, g.src_cols)
     line = s.col.pitch
     image = line * s.row.pitch
@@ -104,10 +115,11 @@ cdef void cut_sheets(Reduce *w) noexcept nogil:
     s.inputs = SHEET_ROOM // (s.ld * <int64_t> sizeof(real)) if line <= most and (s.dots or s.images * s.rows <= SHEET_LINES) else 0
     if s.dots:
         s.inputs = smaller(s.inputs, SHEET_SUMS // (taps * sums_distance(w) * <int64_t> sizeof(real)))
-    elif s.inputs * taps > SLOTS:
-        s.inputs = SLOTS // taps
-    if not s.dots and s.inputs > MR:
-        s.inputs = s.inputs // MR * MR
+    else:
+        s.inputs = smaller(s.inputs, SHEET_SLOTS // taps)
+        unit = LINE // 2 if g.src_c == 1 else MR
+        if s.inputs > unit or g.src_c == 1:
+            s.inputs = s.inputs // unit * unit
 
 
 cdef int64_t whole_vectors(int64_t count) noexcept nogil:
@@ -180,6 +192,8 @@ cdef void pack_sheet(const Reduce *w, const Patches *p, const Panel *b, const Pi
     """Each phase of x: rows of all images, and zeros for what vectors read beyond them."""
     cdef const Sheets *s = &w.sheets
     cdef int64_t size = item_size(w.storage), height = at.rows + s.row.reach, width = larger(p.col.count + s.col.reach, s.col.pitch), phase, begin, end, n, y, row, col
+    cdef const char *image
+    cdef real *dst
     if at.images > 1:
         height = larger(height, s.row.pitch)
     end = ((at.images - 1) * s.row.pitch + height - 1) * s.col.pitch + width
@@ -188,8 +202,23 @@ cdef void pack_sheet(const Reduce *w, const Patches *p, const Panel *b, const Pi
         clear_numbers(b.inputs, begin + end, s.plane - end, b.patch, s.ld)
         for n in range(at.images):
             for y in range(height):
-                pack_line(p.g, w.storage, p.src + (at.image + n) * w.g.src_n * size, row + p.row.z_step * y, col, p.col.z_step, width, b.inputs, BY_HALF if PAIR > 1 else BY_SLOT,
-                          at_result(True, b.patch, begin + (n * s.row.pitch + y) * s.col.pitch), s.ld)
+                image, dst = p.src + (at.image + n) * w.g.src_n * size, at_result(True, b.patch, begin + (n * s.row.pitch + y) * s.col.pitch)
+                if PAIR > 1 and w.g.src_c == 1:
+                    turn_line(w, p, b, line_of(p.g, w.storage, image, row + p.row.z_step * y, col, p.col.z_step, width), width, dst)
+                else:
+                    pack_line(p.g, w.storage, image, row + p.row.z_step * y, col, p.col.z_step, width, b.inputs, BY_HALF if PAIR > 1 else BY_SLOT, dst, s.ld)
+
+
+cdef void turn_line(const Reduce *w, const Patches *p, const Panel *b, Line line, int64_t width, real *dst) noexcept nogil:
+    """pack_line for pairs, channels last: those of pixels, turned as if each were one number, and a zero beside an odd one."""
+    cdef int64_t step = p.col.z_step * w.g.src_x * 2, done = line.low, some
+    clear_numbers(b.inputs, 0, line.low, dst, w.sheets.ld)
+    while done < line.high:
+        some = smaller(line.high - done, PIXELS_TURNED)
+        pair_lines(line.at + done * step, step, some, b.inputs, b.turn, LD)
+        widen_block(REAL_STORAGE, <const char *> b.turn, 1, LD, b.inputs, divide_up(some, PAIR), at_result(True, dst, done), w.sheets.ld)
+        done += some
+    clear_numbers(b.inputs, line.high, width - line.high, dst, w.sheets.ld)
 
 
 cdef void clear_numbers(int64_t rows, int64_t first, int64_t count, real *dst, int64_t ld) noexcept nogil:
@@ -215,6 +244,10 @@ cdef Fetched next_piece(const Reduce *w, const Patches *p, const Panel *b, const
     cdef int64_t size = item_size(w.storage), top = w.sheets.row.start + p.row.z_step * at.row, end = top + p.row.z_step * (at.rows + w.sheets.row.reach)
     cdef Fetched f
     top = smaller(larger(top, 0), g.src_rows)
+    if g.src_c == 1:
+        f.x = lines_of(p.src + (at.image * g.src_n + top * g.src_y) * size, g.src_x * size, larger(smaller(end, g.src_rows) - top, 0) * g.src_cols, b.inputs * size)
+        f.dy = lines_of(w.dy + (at.image * g.dst_n + at.row * g.dst_y + b.group * g.dst_channels + b.channel) * size, g.dst_x * size, at.rows * p.col.count, b.channels * size)
+        return f
     f.x = lines_of(p.src + (at.image * g.src_n + top * g.src_y) * size, g.src_c * size, b.inputs, larger(smaller(end, g.src_rows) - top, 0) * g.src_y * size)
     f.dy = lines_of(dy_of(w, b, at.image, at.row * g.dst_y), g.dst_c * size, b.channels, at.rows * g.dst_y * size)
     return f

@@ -21,8 +21,8 @@ cdef void turn_dy(const Reduce *w, const Patches *p, const Panel *b, const Piece
     """Panels of dy, pixel by pixel, or pair by pair, of which none has pixels of two rows."""
     cdef int64_t columns = p.col.count, width = divide_up(columns, PAIR) * PAIR, count = at.rows * width, panel, n
     cdef Panel some = b[0]
-    if PAIR == 1:
-        pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, (at.image * p.row.count + at.row) * columns, at.images * count, False, b.dy, DEPTH * NR)
+    if PAIR == 1 or w.g.dst_c == 1:
+        pack_dy(w, p, b.group * w.g.dst_channels + b.channel, b.channels, (at.image * p.row.count + at.row) * columns, at.images * at.rows * columns, w.g.dst_c == 1, b.dy, DEPTH * NR)
         return
     for panel in range(divide_up(b.channels, NR)):
         some.channel, some.channels = b.channel + panel * NR, smaller(b.channels - panel * NR, NR)
@@ -51,7 +51,7 @@ cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, cons
     cdef const Sheets *s = &w.sheets
     cdef int64_t taps = p.row.taps * p.col.taps, tiles = divide_up(b.inputs, MR), panels = divide_up(b.channels, NR), panel, tap, t, first, end, distance = sums_at(w, b, taps, 1, 0)
     cdef int64_t[SHEET_LINES] lies, depths
-    cdef int64_t[SLOTS] places
+    cdef int64_t[SHEET_SLOTS] places
     cdef Taps lines
     cdef Fetched fetched = next_piece(w, p, b, next)
     cdef Operands product = operands(0, &lines, s.ld, NR, w.ldc * taps if w.innermost else w.ldc, accumulate)

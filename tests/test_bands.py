@@ -111,6 +111,7 @@ SUMMED = [  # of x, for the gradient of the filter: dots,
     planes(n=5, h=11, w=13, c=12, k=20, padding="VALID"),  # without zeros to share
     planes(n=2, h=40, w=70, c=20, k=5),  # several passes an image, not of as many rows
     planes(n=1, h=29, w=31, c=50, k=3),  # fewer channels of dy than a tile has
+    planes(n=2, h=20, w=18, c=9, k=1),
     planes(n=1, h=1, w=1000, c=12, k=129, r=1, s=9),  # two blocks of channels of dy
     planes(n=2, h=19, w=21, c=13, k=37, dilations=(2, 3)),
     planes(n=2, h=33, w=35, c=35, k=38, r=3, s=5, strides=(2, 3)),  # phases, which pairs have two of at most

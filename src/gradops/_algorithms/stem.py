@@ -113,6 +113,28 @@ pixels       bfloat16                                          float32
 float64, 4 and 8 of 4 to 64: 0.64 to 1.17; float32 with AVX2: 0.32 to 0.9; float16 as float32. 32 groups of 4: 1.0 to 1.07, of 6 0.91 to 0.96 (float32).
 """
 
+LEAST_SHEET_INPUTS, LEAST_SHEET_SLOTS, LEAST_SHEET_PIXELS, LONG_SHEET_STRIDE = 8, 60, 256, 4
+FEW_SHEET_OUTPUTS, LONGEST_SHEET_ROWS = 5, (24, 40, 128)
+"""Inputs, taps and inputs, multiplied, and pixels of a plane from which on `conv` multiplies sheets of planes for the gradient of a filter, channels first, of
+strides up to the last (`conv_reduce_sheet`), columns of pairs half as long; and rows up to which that takes less time than `stem`, of up to so many outputs, of more,
+and of any that leave one row of its register tiles of 4, for which `stem` has two. Pairs are taken whatever the rows.
+
+Time of `conv` over that of `stem`, 8 images, 3x3 taps, 2 threads of a Zen 4, for 8 and 32 inputs to 2, 3, 4, 5 and 8 outputs:
+
+==================  ==================================================  ==================================================
+pixels              float32                                             bfloat16
+==================  ==================================================  ==================================================
+20                  .90 .87   .63 .59   .76 .75   .79 .86   .70 .70     .50 .49   .34 .35   .64 .55   .47 .47   .53 .45
+28                  1.05 .98  .76 .69   .95 .89   1.02 .98  .90 .81     .74 .51   .51 .36   .77 .59   .65 .53   .70 .49
+40                  1.07 1.05 .77 .69   .92 .90   1.06 1.03 .86 .83     .91 .54   .68 .35   .76 .62   .85 .53   .55 .46
+56                  1.08 1.07 .76 .72   .96 .98   1.11 1.12 .91 .91     .78 .54   .58 .36   .72 .58   .79 .56   .57 .46
+28, with stride 2                       .83 .81             .76 .78                         .48 .41             .45 .36
+==================  ==================================================  ==================================================
+
+224x224, 64 to 3: 1.02, bfloat16 0.51; float16 as float32, float64 0.75 to 1.5; 1 output 1.1 to 1.5, bfloat16 0.6 to 1.2. AVX2: 0.6 to 1.0 of 20 and 28 pixels, but
+4 outputs of 40 and 56 1.35 to 1.5.
+"""
+
 LEAST_STEM_MULTIPLIER = 4
 """Of a depthwise op, from which on `stem` is taken for the gradient of a filter, channels first. `depthwise` fills its vectors with channels, so that
 of fewer than a vector `stem` is taken for any multiplier and gradient; for outputs and gradients of inputs, which are not packed, twice the multiplier.
@@ -145,6 +167,8 @@ def wins(task: Task) -> bool:
     if task.tiled and task.groups > 1:
         return False
     if task.result == "filter":
+        if _sheet_dots(task):
+            return False
         beside_dots = task.arithmetic in (Arithmetic.FLOATS, Arithmetic.PAIRS) and _dots(task)
         return _few_beside_dots(task) if beside_dots else _few(task)
     fills = task.doubles and task.last and task.channels == WHOLE_VECTOR
@@ -210,6 +234,19 @@ def _few(task: Task) -> bool:
     near = task.cols.out >= least and max(task.rows.stride, task.cols.stride) <= MOST_STEM_STRIDE
     few = few and task.inputs <= 4 * FEW_STEM_INPUTS if task.one_tap else few or task.outputs <= FEW_STEM_OUTPUTS
     return few or (task.inputs <= FEW_STEM_INPUTS and near)
+
+
+def _sheet_dots(task: Task) -> bool:
+    """Whether `conv` multiplies sheets of planes, and takes less time then."""
+    rows, cols = task.rows, task.cols
+    slots, longest = rows.taps * cols.taps * task.inputs, LONG_SHEET_STRIDE // (2 if task.paired else 1)
+    if task.tiled or task.doubles or task.one_tap or rows.stride > LONG_SHEET_STRIDE or cols.stride > longest:
+        return False
+    few = task.inputs < LEAST_SHEET_INPUTS or slots < LEAST_SHEET_SLOTS or rows.out * cols.out <= LEAST_SHEET_PIXELS
+    if few or task.paired:
+        return not few and task.inputs * task.outputs > FEW_BESIDE_PAIRS[False]
+    many = 2 if task.outputs % 4 == 3 else int(task.outputs > FEW_SHEET_OUTPUTS)
+    return task.outputs > 1 and cols.out <= LONGEST_SHEET_ROWS[many]
 
 
 def _dots(task: Task) -> bool:

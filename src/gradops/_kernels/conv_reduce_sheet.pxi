@@ -21,7 +21,8 @@ cdef enum:
     SHEET_ROW = 4096                                    # bytes of a row of dots, at most: those of a register tile stay near
     SHEET_SUMS = 1 << 18                                # of the sums of dots of a block,
     DOT_CHANNELS = 128                                  # and channels of dy
-    LEAST_DOT_SLOTS = 100                               # of dots, at least: to copy dy takes long beside fewer,
+    LEAST_DOT_SLOTS = 60                                # of dots, at least: to copy dy takes long beside fewer,
+    LEAST_BESIDE_DOTS = 100                             # and of pairs, if they were dots that read dy where it lies,
     LEAST_DOT_INPUTS = 8                                # and channels of x
     SHEET_SLOTS = 288                                   # of tiles of a block, at most: 32 channels of 3x3 taps
     SHEET_LINES = 256                                   # rows of pixels that they go through, at most,
@@ -48,17 +49,15 @@ cdef void plan_sheets(Reduce *w) noexcept nogil:
     0.93; float64 0.98 to 1.05. Channels last, bfloat16: 64 to 512 channels of 224x224 to 28x28 pixels 1.0 to 1.05, with one thread 1.02 to 1.1; of 14x14, with strides,
     or 2x2 taps 0.9 to 1.0.
     """
-    cdef const Problem *g = w.g
-    cdef Patches p = first_patches(w)
     w.sheets.inputs = 0
     if not may_be_sheets(w):
         return
     w.sheets.dots = True
     cut_sheets(w)
-    if g.src_c != 1 and w.sheets.inputs and w.slots >= LEAST_DOT_SLOTS and g.src_channels >= LEAST_DOT_INPUTS and cost_of_dots(w) < cost_of_tiles(w):
+    if w.sheets.inputs and dots_win(w):
         return
     w.sheets.dots, w.sheets.inputs = False, 0
-    if (PAIR > 1 or not by_band(&p)) and col_lanes(g).count >= SHORT_LINE and g.src_channels >= FEW_INPUTS and g.dst_channels >= FEW_OUTPUTS:
+    if tiles_win(w):
         cut_sheets(w)
 
 
@@ -76,6 +75,18 @@ cdef bint may_be_sheets(const Reduce *w) noexcept nogil:
 cdef bint turns_sheets(const Patches *p) noexcept nogil:
     """Whether x is turned, channels last: pairs of pixels, of which patches would have to be made for each tap."""
     return PAIR > 1 and dst_in_rows(p) and p.row.z_step == p.col.z_step == 1 and p.row.taps * p.col.taps >= TAPS_TURNED and p.col.count >= LINE_TURNED
+
+
+cdef bint dots_win(const Reduce *w) noexcept nogil:
+    """Whether blocks are dots, channels first."""
+    cdef int64_t least = LEAST_BESIDE_DOTS if PAIR > 1 and are_dots(w) else LEAST_DOT_SLOTS
+    return w.g.src_c != 1 and w.slots >= least and w.g.src_channels >= LEAST_DOT_INPUTS and cost_of_dots(w) < cost_of_tiles(w)
+
+
+cdef bint tiles_win(const Reduce *w) noexcept nogil:
+    """Whether they are tiles, if they are no dots."""
+    cdef Patches p = first_patches(w)
+    return (PAIR > 1 or not by_band(&p)) and p.col.count >= SHORT_LINE and w.g.src_channels >= FEW_INPUTS and w.g.dst_channels >= FEW_OUTPUTS
 
 
 cdef double cost_of_dots(const Reduce *w) noexcept nogil:
@@ -147,9 +158,9 @@ cdef int64_t sheet_outputs(const Reduce *w) noexcept nogil:
 
 
 cdef int64_t sheet_dy(const Reduce *w) noexcept nogil:
-    """Reals of dy."""
+    """Reals of dy: as many channels as a tile of dots has, at least."""
     cdef int64_t channels = smaller(w.g.dst_channels, sheet_outputs(w))
-    return padded(channels * w.sheets.dy_ld if w.sheets.dots else divide_up(channels, NR) * NR * DEPTH)
+    return padded(larger(channels, DOT_ROWS) * w.sheets.dy_ld if w.sheets.dots else divide_up(channels, NR) * NR * DEPTH)
 
 
 cdef int64_t sums_distance(const Reduce *w) noexcept nogil:

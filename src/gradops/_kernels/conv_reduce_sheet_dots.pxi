@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from _dots cimport DOT_COLUMNS, DOT_ROWS, Dots
 from _gemm cimport at_result, stream
 from _patches cimport Patches
-from _problem cimport divide_up, part, smaller
+from _problem cimport divide_up, larger, part, smaller
 from _sheet cimport tap_place
 from _storage cimport real, PAIR, VL, item_size, place_halves, widen_block
 
@@ -29,16 +29,17 @@ cdef void copy_numbers(const Reduce *w, const char *dy, int64_t channels, int64_
 
 
 cdef void multiply_dots(const Reduce *w, const Patches *p, const Panel *b, const Piece *at, const Piece *next, bint accumulate) noexcept nogil:
-    """c (+)= x' dy: some channels of x, which stay near, by all taps, by all channels of dy. Each tile fetches a row of what is copied next."""
+    """c (+)= x' dy: some channels of x, which stay near, by all taps, by all channels of dy, of which a tile has no fewer than DOT_ROWS, there or not. Each tile
+    fetches some lines of what is copied next."""
     cdef const Sheets *s = &w.sheets
-    cdef int64_t taps = p.row.taps * p.col.taps, panels = divide_up(b.inputs, DOT_COLUMNS), step = DOT_ROWS if b.channels >= DOT_ROWS else 1, tiles = divide_up(b.channels, step)
+    cdef int64_t taps = p.row.taps * p.col.taps, panels = divide_up(b.inputs, DOT_COLUMNS), tiles = divide_up(b.channels, DOT_ROWS)
     cdef int64_t count = sheet_numbers(w, at.images, at.rows), j, tap, i, first, row
     cdef Fetched fetched = next_piece(w, p, b, next)
     cdef const char *one
     cdef real *c
     cdef Dots t
     pack_sheet_dy(w, p, b, at, count)
-    t.whole, t.tail, t.accumulate, t.a.ld, t.b.ld = count // PAIR, False, accumulate, s.dy_ld if step > 1 else 0, s.ld
+    t.whole, t.tail, t.accumulate, t.a.ld, t.b.ld = count // PAIR, False, accumulate, s.dy_ld, s.ld
     t.one = t.two = stream(b.c, 0, 0, 1)
     for j in range(panels):
         first = part(b.inputs, j, panels)
@@ -46,8 +47,7 @@ cdef void multiply_dots(const Reduce *w, const Patches *p, const Panel *b, const
             t.b.at = at_result(True, b.patch + first * s.ld, tap_place(p.row, p.col, &s.col, s.plane, tap))
             c = b.c + sums_at(w, b, taps, tap, first)
             for i in range(tiles):
-                row = smaller(i * step, b.channels - step)
+                row = larger(smaller(i * DOT_ROWS, b.channels - DOT_ROWS), 0)
                 t.a.at = b.dy + row * s.dy_ld
-                row += step - DOT_ROWS
                 one = take_next(&fetched, t.whole // VL, &t.one.step)
-                dot_tile(part(b.inputs, j + 1, panels) - first, &t, 0, <int> (i * step - row), c + row, w.ldc * taps if w.innermost else w.ldc, one, <const char *> b.c)
+                dot_tile(part(b.inputs, j + 1, panels) - first, &t, 0, <int> (i * DOT_ROWS - row), c + row, w.ldc * taps if w.innermost else w.ldc, one, <const char *> b.c)

@@ -36,7 +36,7 @@ PASS_VECTORS, PASS_OUTPUTS = 28, 4
 FEW_STEM_OUTPUTS, FEW_STEM_INPUTS, FEW_STEM_FILTERS, LEAST_STEM_PIXELS, MOST_STEM_STRIDE = 4, 4, 128, 28, 2
 """Channels of a group from which on `conv` takes longer than `stem` to compute the gradient of a filter, channels first: so few outputs, so few inputs
 where rows fill enough of the vectors and strides leave rows close together, or so few of both, multiplied. For each, `conv` has to turn an operand
-or copies it for each tap.
+or copies it for each tap, unless it multiplies sheets (LEAST_SHEET_INPUTS), which the table was taken without.
 
 Time of `conv` or `winograd`, whichever is shorter, over that of `stem`, 3x3 taps, float32, 8 or 16 images, 2 threads of a Zen 5, for 4, 8, 16, 32 and 128
 outputs:

@@ -45,8 +45,8 @@ cdef void plan_sheets(Reduce *w) noexcept nogil:
     stride 2 1.24, 35 to 37 with strides of 3 and 2 1.13 and 1.25, dilated 1.05 to 1.08, 19 to 23, 4x4 taps 1.2 to 1.28; float16 1.05 to 1.6. bfloat16: 16 channels of
     28x28, 5x5 taps 1.4, 24 and 40 of 28x28 1.3 and 1.2, with strides 1.3 and 1.2, 64 to 16, 5x5 taps 1.45, 64 to 4 of 56x56 1.3 to 1.7, 63 to 65 of 31x31 1.3, groups of
     17 to 19 1.6. Fewer channels of x 0.6 to 0.9, 16 of float32, 5x5 taps 0.9. Tiles, bfloat16: 64 channels of 56x56 1.1, of 224x224 and 112x112 1.07, 5x5 taps 1.12, groups
-    of 32 1.13 to 1.3, 128 to 512 of 28x28 and 14x14 1.03 to 1.08, with strides 1.03 to 1.08; of 7x7 0.95 to 1.0; float32, with strides or 5x5 taps 1.0 to 1.07, of 11 pixels a row
-    0.93; float64 0.98 to 1.05. Channels last, bfloat16: 64 to 512 channels of 224x224 to 28x28 pixels 1.0 to 1.05, with one thread 1.02 to 1.1; of 14x14, with strides,
+    of 32 1.13 to 1.3, 128 to 512 of 28x28 and 14x14 1.03 to 1.08, with strides 1.03 to 1.08; of 7x7 0.95 to 1.0; float16, with strides or 5x5 taps 1.03 to 1.1; float32
+    1.02 to 1.07 with one thread, 0.9 to 1.04 with two, float64 0.85 to 1.05. Channels last, bfloat16: 64 to 512 channels of 224x224 to 28x28 pixels 1.0 to 1.05, with one thread 1.02 to 1.1; of 14x14, with strides,
     or 2x2 taps 0.9 to 1.0.
     """
     w.sheets.inputs = 0
@@ -84,9 +84,9 @@ cdef bint dots_win(const Reduce *w) noexcept nogil:
 
 
 cdef bint tiles_win(const Reduce *w) noexcept nogil:
-    """Whether they are tiles, if they are no dots."""
+    """Whether they are tiles, if they are no dots: of 16 bits, which patches would widen, or make pairs of, for each tap."""
     cdef Patches p = first_patches(w)
-    return (PAIR > 1 or not by_band(&p)) and p.col.count >= SHORT_LINE and w.g.src_channels >= FEW_INPUTS and w.g.dst_channels >= FEW_OUTPUTS
+    return w.storage != REAL_STORAGE and (PAIR > 1 or not by_band(&p)) and p.col.count >= SHORT_LINE and w.g.src_channels >= FEW_INPUTS and w.g.dst_channels >= FEW_OUTPUTS
 
 
 cdef double cost_of_dots(const Reduce *w) noexcept nogil:
@@ -280,5 +280,5 @@ cdef void reduce_sheets(const Reduce *w, const Patches *p, const Panel *b) noexc
         pack_sheet(w, p, b, &at)
         if w.sheets.dots:
             multiply_dots(w, p, b, &at, &next, i > first)
-        else:
+        elif sizeof(real) == 4:
             multiply_lines(w, p, b, &at, &next, i > first)

@@ -1,7 +1,7 @@
 """Part of `conv_reduce`: channels first. The operand with more columns has a row of pixels for each of them, and the other is turned."""
 from libc.stdint cimport int64_t
 from _gemm cimport Operands, Stream, operands, rows_stream, stream
-from _patches cimport Patches, Pixel, Rows, advance, dst_in_planes, has_pairs, pixel, pack_pixel_pairs, pack_runs, pack_slots, src_in_planes
+from _patches cimport Patches, Pixel, Rows, dst_in_planes, has_pairs, pixel, pack_pixel_pairs, pack_runs, pack_slots, src_in_planes
 from _problem cimport divide_up, smaller, larger
 from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_rows, place_halves, prefetch_soon
 

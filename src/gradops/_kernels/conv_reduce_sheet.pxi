@@ -12,7 +12,7 @@ from _lines cimport Lines, lines_of, take_lines
 from _patches cimport BY_HALF, BY_SLOT, Line, Patches, clear_block, dst_in_planes, dst_in_rows, line_of, pack_line, pixels
 from _problem cimport Lane, Problem, col_lanes, divide_up, larger, part, row_lanes, smaller
 from _scratch cimport padded
-from _sheet cimport axis_of, tap_place
+from _sheet cimport axis_of
 from _storage cimport real, LINE, MR, NR, PAIR, REAL_STORAGE, TILE, VL, item_size, pair_lines, place_halves, widen_block
 
 cdef enum:

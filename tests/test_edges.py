@@ -66,6 +66,15 @@ def test_gradients_accept_a_filter_without_taps(op, taps, padding, level):
     assert not got.any()
 
 
+PADDED = {  # most of whose outputs read the padding alone
+    "dense": [
+        Problem(n=4, h=1, w=48, c=24, k=16, r=1, s=1, padding=(4, 4, 2, 2), layout=layout)
+        for layout in ("NCHW", "NHWC")
+    ]
+}
+PADDED["depthwise"] = [Problem.parse(str(problem).replace("k16", "m2")) for problem in PADDED["dense"]]
+
+
 @lru_cache(maxsize=32)
 def spread_case(op, problem, value, at):
     """Small integers, one of them replaced, and what the reference says."""
@@ -79,7 +88,7 @@ def spread_case(op, problem, value, at):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("at", [0, 1])
 def test_not_finite_values_spread_where_their_products_go_and_no_further(op, value, at, level):
-    for problem in (*COVERING[op.kind][:24], *LARGER[op.kind][:2]):
+    for problem in (*COVERING[op.kind][:24], *LARGER[op.kind][:2], *PADDED[op.kind]):
         operands, expected = spread_case(op, problem, value, at)
         for dtype, algorithm in product(("float32", "float64", "bfloat16"), accepting(op, problem)):
             with forced(algorithm=algorithm):

@@ -316,6 +316,18 @@ def pair_ahead(row, int64_t n, int64_t distance):
     _storage.pair_ahead(reals_of(row), n, distance)
 
 
+def place_halves(src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, dst, int64_t ld):
+    _storage.place_halves(bytes_of(src), row, rows, step, low, high, n, bytes_of(dst), ld)
+
+
+def clear_halves(int64_t rows, int64_t n, dst, int64_t ld):
+    _storage.clear_halves(rows, n, bytes_of(dst), ld)
+
+
+def place_pairs(one, int64_t low, int64_t high, two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, dst, int64_t ld):
+    _storage.place_pairs(bytes_of(one), low, high, bytes_of(two), two_low, two_high, row, rows, step, n, reals_of(dst), ld)
+
+
 def pair_rows(block, int64_t rows, int64_t cols, int64_t ld):
     _storage.pair_rows(reals_of(block), rows, cols, ld)
 

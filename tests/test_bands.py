@@ -78,6 +78,9 @@ PLANES = [
     Problem(n=1, h=3, w=150, c=16, k=17, r=2, s=3, padding="SAME", layout="NCHW"),  # rows longer than a block
     Problem(n=2, h=13, w=100, c=32, k=64, padding="SAME", layout="NCHW"),  # bands that slide
     Problem(n=1, h=9, w=270, c=64, k=48, padding="SAME", layout="NCHW"),
+    planes(n=2, h=41, w=43, c=64, k=32, r=5, s=5, strides=(4, 4)),  # room for fewer pixels than else,
+    planes(n=1, h=21, w=99, c=48, k=17, r=5, s=4, strides=(3, 4)),
+    planes(n=1, h=31, w=73, c=64, k=33, r=9, strides=(5, 3)),  # or for too few
 ]
 SHEETS = [  # of planes, or pairs of them
     planes(n=3, h=18, w=32, c=16, k=34),  # rows of whole vectors, each a run
@@ -114,9 +117,10 @@ SUMMED = [  # of x, for the gradient of the filter: dots,
     planes(n=2, h=20, w=18, c=9, k=1),
     planes(n=1, h=1, w=1000, c=12, k=129, r=1, s=9),  # two blocks of channels of dy
     planes(n=2, h=19, w=21, c=13, k=37, dilations=(2, 3)),
-    planes(n=2, h=33, w=35, c=35, k=38, r=3, s=5, strides=(2, 3)),  # phases, which pairs have two of at most
+    planes(n=2, h=33, w=35, c=35, k=38, r=3, s=5, strides=(2, 3)),  # phases
     planes(n=3, h=33, w=35, c=30, k=19, strides=(2, 2)),
     planes(n=3, h=32, w=30, c=18, k=20, strides=(4, 1), r=2),  # phases that no tap reads
+    planes(n=2, h=30, w=71, c=17, k=21, strides=(1, 4)),
     planes(n=2, h=20, w=30, c=14, k=21, padding=(1, 2, 0, 3)),
     planes(n=2, h=20, w=17, c=34, k=42, groups=2, dilations=(9, 1)),  # taps that lie outside of most rows
     planes(n=2, h=40, w=17, c=18, k=20, r=7, s=1),
@@ -127,6 +131,7 @@ SUMMED = [  # of x, for the gradient of the filter: dots,
     planes(n=5, h=15, w=13, c=70, k=64, r=5, s=5),  # several images a pass
     planes(n=2, h=30, w=40, c=66, k=96, strides=(2, 2)),
     planes(n=2, h=29, w=70, c=33, k=64, strides=(3, 2), r=5, s=2),
+    planes(n=2, h=15, w=70, c=34, k=66, strides=(1, 3), r=2, s=5),
     planes(n=2, h=19, w=44, c=64, k=300, dilations=(3, 2)),  # two blocks of channels of dy
     planes(n=3, h=12, w=48, c=128, k=128, groups=2),
     planes(n=1, h=20, w=300, c=16, k=32),

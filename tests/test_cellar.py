@@ -302,6 +302,9 @@ BLOCKS = {
     "contiguous rows": lambda rows, cols: (cols + 3, 1),
     "contiguous columns": lambda rows, cols: (1, rows + 3),
     "strided rows": lambda rows, cols: (2 * cols + 1, 2),
+    "rows of every third": lambda rows, cols: (3 * cols, 3),
+    "rows of every fourth": lambda rows, cols: (4 * cols + 1, 4),
+    "rows of every fifth": lambda rows, cols: (5 * cols, 5),
     "strided columns": lambda rows, cols: (3, 3 * rows + 2),
 }
 
@@ -715,6 +718,54 @@ def test_rows_are_paired_with_those_before_bit_by_bit(pairing):
         wanted = (bits[:-1] >> 16 | bits[1:] << 16)[:, :width]
         with only(lattice(rows, width, ld, 1), wanted, np.uint32, (rows, ld)) as dst:
             pairing.pair_before(src, rows, ld, dst.view(np.float32))
+
+
+SPANS = [
+    (0, 0, 0),
+    (1, 0, 1),
+    (5, 2, 4),
+    (31, 0, 31),
+    (32, 0, 32),
+    (33, 1, 33),
+    (70, 33, 65),
+    (70, 0, 70),
+    (70, 70, 70),
+    (200, 0, 200),
+    (201, 2, 199),
+]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_halves_a_few_apart_are_placed_side_by_side(pairing, step):
+    for (n, low, high), rows in product(SPANS, (1, 3)):
+        src, ld = np.arange(1, 1 + rows * (step * n + 1), dtype=np.uint16).reshape(rows, -1), n // 2 + 3
+        wanted = np.where((np.arange(n) >= low) & (np.arange(n) < high), src[:, : step * n : step], 0)
+        with only(lattice(rows, n, 2 * ld, 1), wanted, np.uint16, (n, low, high, rows)) as dst:
+            pairing.place_halves(src, 2 * src.shape[1], rows, step, low, high, n, dst, ld)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_halves_of_two_rows_are_placed_as_pairs(pairing, step):
+    for (n, low, high), rows in product(SPANS, (1, 3)):
+        src, at = np.arange(1, 1 + 2 * rows * (step * n + 1), dtype=np.uint16).reshape(2, rows, -1), np.arange(n)
+        few = max(low, high - 1)
+        one, two = (
+            np.where((at >= low) & (at < end), half[:, : step * n : step], 0)
+            for half, end in zip(src, (high, few), strict=True)
+        )
+        with only(
+            lattice(rows, n, n + 2, 1), one | two.astype(np.uint32) << 16, np.uint32, (n, low, high, rows)
+        ) as dst:
+            pairing.place_pairs(
+                src[0], low, high, src[1], low, few, 2 * src.shape[2], rows, step, n, dst.view(np.float32), n + 2
+            )
+
+
+def test_halves_are_cleared_and_no_others(pairing):
+    for n, rows in product((0, 1, 5, 31, 32, 33, 70), (0, 1, 3)):
+        ld = n // 2 + 2
+        with only(lattice(rows, n, 2 * ld, 1), 0, np.uint16, (n, rows)) as dst:
+            pairing.clear_halves(rows, n, dst, ld)
 
 
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])

@@ -4,7 +4,7 @@ src channel). Packing a block of it is where storage is widened, layout is dealt
 """
 from libc.stdint cimport int64_t
 from _problem cimport Problem, Lane, larger, smaller, divide_up
-from _storage cimport real, FLOAT32, item_size, clear, place_halves, place_pairs, widen, widen_block
+from _storage cimport real, FLOAT32, MOST_STEP, item_size, clear, clear_halves, place_halves, place_pairs, widen, widen_block
 
 
 cdef struct Patches:
@@ -154,7 +154,7 @@ cdef inline Line line_of(const Problem *g, int storage, const char *src, int64_t
 
 
 cdef inline void pack_line(const Problem *g, int storage, const char *src, int64_t y, int64_t x, int64_t step, int64_t pixels, int64_t channels, Form form, real *dst, int64_t ld) noexcept nogil:
-    """A line of so many channels, which are slots. The step of halves is 1 or 2."""
+    """A line of so many channels, which are slots. The step of halves is MOST_STEP at most."""
     cdef Line line = line_of(g, storage, src, y, x, step, pixels)
     cdef int64_t low = line.low, inner = line.high - low, left = pixels - line.high
     src = line.at + low * step * g.src_x * item_size(storage)
@@ -221,7 +221,7 @@ cdef inline void pack_windows(const Patches *p, const Pixel *at, int64_t pixels,
     cdef const char *line = p.src + (at.n * g.src_n + y * g.src_y) * size
     if not 0 <= y < g.src_rows:
         if halves:
-            place_halves(line, 0, pixels, 1, 0, 0, count, <char *> dst, ld)
+            clear_halves(pixels, count, <char *> dst, ld)
         else:
             clear_block(pixels, count, dst, ld)
         return
@@ -282,7 +282,7 @@ cdef inline void pack_pairs(const Patches *p, int64_t first, int64_t count, int6
         return
     pack_runs(p, first, count, slot, slots, True, dst, ld)
     if slots % 2:
-        place_halves(NULL, 0, count, 1, 0, 0, 1, <char *> dst + 2 * slots, ld)
+        clear_halves(count, 1, <char *> dst + 2 * slots, ld)
 
 
 cdef inline void pack_slots(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
@@ -291,8 +291,8 @@ cdef inline void pack_slots(const Patches *p, int64_t first, int64_t count, int6
 
 
 cdef inline bint has_pairs(const Patches *p) noexcept nogil:
-    """Whether patches can be packed as pairs: what neighbouring pixels read lies side by side in planes, or is every second number of them."""
-    return p.g.src_x == 1 and 1 <= p.col.src_unit * p.col.z_step <= 2
+    """Whether patches can be packed as pairs: what neighbouring pixels read lies side by side in planes, or a few numbers apart."""
+    return p.g.src_x == 1 and 1 <= p.col.src_unit * p.col.z_step <= MOST_STEP
 
 
 cdef inline void pack_pixel_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:

@@ -10,7 +10,7 @@ cdef extern from "kernels.h" nogil:
     ctypedef long lane_index
     bint is_intel()
     int64_t cache_ways()
-    const int VL, NV, NR, MR, TILE, LINE, LANE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED
+    const int VL, NV, NR, MR, TILE, LINE, LANE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED, MOST_STEP
     vec load(const real *p)
     vec load_once(const real *p)
     vec spread_once(const real *p)
@@ -41,6 +41,7 @@ cdef extern from "kernels.h" nogil:
     void pair_ahead(real *row, int64_t n, int64_t distance)
     void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld)
     void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld)
+    void clear_halves(int64_t rows, int64_t n, char *dst, int64_t ld)
     ctypedef struct Sums:
         real *at
     void begin_tiles(int rows, int steps)
@@ -87,8 +88,7 @@ cdef extern from "kernels.h" nogil:
     void widen_float16s(const uint16_t *src, int64_t n, float *dst)
     void narrow_float16s(const float *src, int64_t n, uint16_t *dst)
     void widen_bfloat16s(const uint16_t *src, int64_t n, float *dst)
-    void widen_float16_even(const uint16_t *src, int64_t n, float *dst)
-    void widen_bfloat16_even(const uint16_t *src, int64_t n, float *dst)
+    void widen_every(bint bfloat, int step, const char *src, int64_t n, real *dst)
     void narrow_bfloat16s(const float *src, int64_t n, uint16_t *dst)
     vec pair_narrowed(bint bfloat, vec low, vec high)
     void widen_pair(bint bfloat, vec both, real *low, real *high)
@@ -155,40 +155,31 @@ cdef inline void narrow(int storage, const real *src, int64_t n, char *dst) noex
         copy(src, n, <real *> dst)
 
 
+cdef inline void widen_every_stored(int storage, int step, const char *src, int64_t n, real *dst) noexcept nogil:
+    """widen_strided where the step is a constant, 2 to 4."""
+    if has_halves(storage):
+        widen_every(not is_float16(storage), step, src, n, dst)
+    else:
+        copy_every(step, <const real *> src, n, dst)
+
+
 cdef inline void widen_strided(int storage, const char *src, int64_t step, int64_t n, real *dst) noexcept nogil:
-    """dst[i] = src[i step] for i < n. What is stored as 16 bits, and not far apart, is widened with what lies between."""
-    cdef int64_t i, some
-    cdef real[256] block
+    """dst[i] = src[i step] for i < n. What is not far apart is read with what lies between."""
+    cdef int64_t i
     if step == 1:
         widen(storage, src, n, dst)
-    elif not has_halves(storage) and step == 2:
-        copy_every(2, <const real *> src, n, dst)
-    elif not has_halves(storage) and step == 3:
-        copy_every(3, <const real *> src, n, dst)
-    elif not has_halves(storage) and step == 4:
-        copy_every(4, <const real *> src, n, dst)
-    elif step == 4:
-        while n > 0:
-            some = smaller(n, 128)
-            widen_strided(storage, src, 2, 2 * some - 1, block)
-            copy_every(2, block, some, dst)
-            src, dst, n = src + some * step * item_size(storage), dst + some, n - some
-    elif not has_halves(storage):
-        for i in range(n):
-            dst[i] = (<const real *> src)[i * step]
-    elif step == 2 and is_float16(storage):
-        widen_float16_even(<const uint16_t *> src, n, <float *> dst)
     elif step == 2:
-        widen_bfloat16_even(<const uint16_t *> src, n, <float *> dst)
+        widen_every_stored(storage, 2, src, n, dst)
     elif step == 3:
-        while n > 0:
-            some = smaller(n, 64)
-            widen(storage, src, (some - 1) * step + 1, block)
-            copy_every(3, block, some, dst)
-            src, dst, n = src + some * step * 2, dst + some, n - some
-    else:
+        widen_every_stored(storage, 3, src, n, dst)
+    elif step == 4:
+        widen_every_stored(storage, 4, src, n, dst)
+    elif has_halves(storage):
         for i in range(n):
             widen(storage, src + i * step * 2, 1, dst + i)
+    else:
+        for i in range(n):
+            dst[i] = (<const real *> src)[i * step]
 
 
 cdef inline void narrow_strided(int storage, const real *src, int64_t n, char *dst, int64_t step) noexcept nogil:

@@ -17,7 +17,6 @@ from _storage cimport real, MR, PAIR, REAL_STORAGE, TILE, VL, item_size, load, n
 
 cdef enum:
     MOST_FOLDED = 4 * TILE                              # channels of a block of pixels in tiles, at most
-    LEAST_BANDED = 2 * MR                               # of pixels that are multiplied at a time
     MOST_WINDOW = 1 << 10                               # taps of a block on either axis
     MOST_TIMES = 4                                      # as many pixels of each phase on either side of a block, at most
     PAIRS_FOLDED = 2 * TILE                             # MOST_FOLDED, in pairs
@@ -105,22 +104,10 @@ cdef Fold fold_of(const Problem *g) noexcept nogil:
             columns = i * j * g.row_lanes * g.col_lanes * g.dst_channels
             if columns > MOST_FOLDED or not fold_lanes(row_lanes(g), g.row_lanes, i, &row) or not fold_lanes(col_lanes(g), g.col_lanes, j, &col):
                 continue
-            steps, pixels = lane_steps(&row, 1, 1) * lane_steps(&col, 1, TILE) * divide_up(columns, TILE), banded_pixels(g, &row, &col)
+            steps, pixels = lane_steps(&row, 1, 1) * lane_steps(&col, 1, TILE) * divide_up(columns, TILE), banded_pixels(g, &row, &col, PIXELS * LD)
             if steps < least and pixels and g.images * row.count * col.count >= FEW_PIXELS:
                 least, best.rows, best.cols, best.pixels = steps, i * g.row_lanes, j * g.col_lanes, pixels
     return best
-
-
-cdef int64_t banded_pixels(const Problem *g, const Lane *row, const Lane *col) noexcept nogil:
-    """Of blocks that are multiplied at a time: so few that a band has room for what they read, if it is planes, whose patches would take longer; 0 if there is none."""
-    cdef int64_t pixels = PIXELS
-    if g.src_c == 1 or row.taps * col.taps == 1:
-        return pixels
-    if g.src_channels % PAIR or not fills_tiles(col.count):
-        return 0
-    while pixels >= LEAST_BANDED and longest_band(row, col, pixels) * g.src_channels > PAIR * PIXELS * LD:
-        pixels //= 2
-    return pixels if pixels >= LEAST_BANDED else 0
 
 
 cdef void fold(Fold *f, Problem *whole) noexcept nogil:

@@ -111,6 +111,8 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.tile_steps, w.strips = even_steps(w), 1
     if TILE > 1 and pairs == 1 and not w.channel_rows:
         fit_rows(w)
+    elif pairs == 1 and not w.channel_rows and w.fold.rows == 0:
+        fit_band(w)
     w.shared = w.shared and not w.channel_rows
     if pairs:
         w.rest = col_lanes(w.g)[0]

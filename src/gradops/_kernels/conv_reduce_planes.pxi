@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from _gemm cimport Operands, Stream, operands, rows_stream, stream
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, has_pairs, pixel, pack_pixel_pairs, pack_runs, pack_slots, src_in_planes
 from _problem cimport divide_up, smaller, larger
-from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, VL, REAL_STORAGE, item_size, clear, widen_block, pair_columns, pair_rows, place_halves, prefetch_soon
+from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, VL, REAL_STORAGE, item_size, clear, clear_halves, widen_block, pair_columns, pair_rows, place_halves, prefetch_soon
 
 cdef enum:
     LONG_DEPTH = 1024                                   # pixels that are packed at a time, at most, if one operand lies in planes and the other has few channels
@@ -127,7 +127,7 @@ cdef void halves_by_column(const Reduce *w, const Patches *p, const Panel *b, in
         done += take
         at = pixel(p, first + done)
     if count % PAIR:
-        place_halves(NULL, 0, columns, 1, 0, 0, 1, <char *> dst + count * item_size(w.storage), LD)
+        clear_halves(columns, 1, <char *> dst + count * item_size(w.storage), LD)
 
 
 cdef void turn_pairs(const Reduce *w, const Patches *p, const Panel *b, int64_t first, int64_t depth, int64_t slot, int64_t column, int64_t columns, const Rows *rows, real *dst) noexcept nogil:

@@ -13,11 +13,11 @@ from _patches cimport BY_HALF, BY_SLOT, Line, Patches, clear_block, dst_in_plane
 from _problem cimport Lane, Problem, col_lanes, divide_up, larger, part, row_lanes, smaller
 from _scratch cimport padded
 from _sheet cimport axis_of
-from _storage cimport real, LINE, MR, NR, PAIR, REAL_STORAGE, TILE, VL, item_size, pair_lines, place_halves, widen_block
+from _storage cimport real, LINE, MR, NR, PAIR, REAL_STORAGE, TILE, VL, clear_halves, item_size, pair_lines, widen_block
 
 cdef enum:
     SHEET_ROOM = 1 << 19                                # bytes of x, at most
-    LONG_STRIDE = 4                                     # of rows, and columns, at most; of columns of pairs half as long
+    LONG_STRIDE = 4                                     # of rows, and columns, at most
     SHEET_ROW = 4096                                    # bytes of a row of dots, at most: those of a register tile stay near
     SHEET_SUMS = 1 << 18                                # of the sums of dots of a block,
     DOT_CHANNELS = 128                                  # and channels of dy
@@ -44,7 +44,7 @@ cdef void plan_sheets(Reduce *w) noexcept nogil:
     Time without over that with them, 8 images, 2 threads of a Zen 4. Dots, float32: 24 channels of 56x56 pixels with stride 2 1.17, 40 of 28x28, 5x5 taps 1.08, with
     stride 2 1.24, 35 to 37 with strides of 3 and 2 1.13 and 1.25, dilated 1.05 to 1.08, 19 to 23, 4x4 taps 1.2 to 1.28; float16 1.05 to 1.6. bfloat16: 16 channels of
     28x28, 5x5 taps 1.4, 24 and 40 of 28x28 1.3 and 1.2, with strides 1.3 and 1.2, 64 to 16, 5x5 taps 1.45, 64 to 4 of 56x56 1.3 to 1.7, 63 to 65 of 31x31 1.3, groups of
-    17 to 19 1.6. Fewer channels of x 0.6 to 0.9, 16 of float32, 5x5 taps 0.9. Tiles, bfloat16: 64 channels of 56x56 1.1, of 224x224 and 112x112 1.07, 5x5 taps 1.12, groups
+    17 to 19 1.6, strides of 3 and 4 1.6 to 3. Fewer channels of x 0.6 to 0.9, 16 of float32, 5x5 taps 0.9. Tiles, bfloat16: 64 channels of 56x56 1.1, of 224x224 and 112x112 1.07, 5x5 taps 1.12, groups
     of 32 1.13 to 1.3, 128 to 512 of 28x28 and 14x14 1.03 to 1.08, with strides 1.03 to 1.08; of 7x7 0.95 to 1.0; float16, with strides or 5x5 taps 1.03 to 1.1; float32
     1.02 to 1.07 with one thread, 0.9 to 1.04 with two, float64 0.85 to 1.05. Channels last, bfloat16: 64 to 512 channels of 224x224 to 28x28 pixels 1.0 to 1.05, with one thread 1.02 to 1.1; of 14x14, with strides,
     or 2x2 taps 0.9 to 1.0.
@@ -69,7 +69,7 @@ cdef bint may_be_sheets(const Reduce *w) noexcept nogil:
         return False
     if larger(extent(p.row, 1, p.row.taps), extent(p.col, p.col.count, p.col.taps)) > SHEET_ROOM:
         return False
-    return p.row.taps * p.col.taps > 1 and p.row.src_unit == p.col.src_unit == 1 and p.row.z_step <= LONG_STRIDE and p.col.z_step <= LONG_STRIDE // PAIR
+    return p.row.taps * p.col.taps > 1 and p.row.src_unit == p.col.src_unit == 1 and p.row.z_step <= LONG_STRIDE and p.col.z_step <= LONG_STRIDE
 
 
 cdef bint turns_sheets(const Patches *p) noexcept nogil:
@@ -235,7 +235,7 @@ cdef void turn_line(const Reduce *w, const Patches *p, const Panel *b, Line line
 cdef void clear_numbers(int64_t rows, int64_t first, int64_t count, real *dst, int64_t ld) noexcept nogil:
     """dst[r][first..] = 0 for so many numbers."""
     if PAIR > 1:
-        place_halves(<const char *> dst, 0, rows, 1, 0, 0, count, <char *> at_result(True, dst, first), ld)
+        clear_halves(rows, count, <char *> at_result(True, dst, first), ld)
     else:
         clear_block(rows, count, dst + first, ld)
 

@@ -11,7 +11,7 @@ from _partials cimport first_wave, store_block
 from _patches cimport Line, Patches, line_of, patches
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, part, smaller
 from _scratch cimport padded
-from _storage cimport real, MR, NR, NV, REAL_STORAGE, TILE, VL, clear, item_size, pair_before, pair_lines, place_halves, widen_block
+from _storage cimport real, MR, NR, NV, REAL_STORAGE, TILE, VL, clear, clear_halves, item_size, pair_before, pair_lines, place_halves, widen_block
 
 cdef enum:
     RUN = 256                                           # pixels of a strip, about: those of a tile of channels, and of a panel of dy, stay in a first cache,
@@ -175,7 +175,7 @@ cdef void place_phase(const Reduce *w, const Patches *p, int64_t n, int64_t u, i
     for i in range(s.height):
         line = phase_line(w, p, n, u, i, fy, fx)
         place_halves(line.at, plane, channels, <int> (p.col.src_unit * p.col.z_step), line.low, line.high, s.pitch, <char *> (dst + i * s.pitch // 2), s.ld)
-    place_halves(NULL, 0, channels, 1, 0, 0, phase_length(s) - s.height * s.pitch, <char *> (dst + s.height * s.pitch // 2), s.ld)
+    clear_halves(channels, phase_length(s) - s.height * s.pitch, <char *> (dst + s.height * s.pitch // 2), s.ld)
 
 
 cdef void pack_panel(const Reduce *w, const char *dy, int64_t rows, int64_t channels, real *even, real *odd, real *stage) noexcept nogil:

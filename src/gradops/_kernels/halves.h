@@ -364,50 +364,54 @@ GRADOPS_CONVERT(narrow_bfloat16, float, uint16_t)
 GRADOPS_CONVERT(widen_float16, uint16_t, float)
 GRADOPS_CONVERT(narrow_float16, float, uint16_t)
 
-/* dst[i] = src[2 i] for i < n: eight 32-bit words at a time, whose low halves are meant; of the last ones, that begin at an odd place, the high halves;
- * fewer under a mask of halves, or one after the other. */
+/* dst[i] = src[step i] for i < n, of 16-bit numbers, `bfloat` or float16. The step is a constant, 2 to MOST_STEP. */
+#if defined(__AVX512BW__) && !defined(GRADOPS_REAL_f64)
+static inline __attribute__((always_inline)) void widen_every(int bfloat, const int step, const char *src, int64_t n, real *dst) {
+    for (int64_t i = 0; i < n; i += HALVES) {
+        const __mmask32 some = inside(i, 0, n);
+        const __m512i taken = (__m512i)take_halves(src + 2 * i * step, step, some);
+        _mm512_mask_storeu_ps(dst + i, (__mmask16)some, (__m512)widened(bfloat, _mm512_castsi512_si256(taken)));
+        if (some >> VL) _mm512_mask_storeu_ps(dst + i + VL, (__mmask16)(some >> VL), (__m512)widened(bfloat, _mm512_extracti64x4_epi64(taken, 1)));
+    }
+}
+#else
+/* Every second one: eight 32-bit words at a time, whose low halves are meant; of the last ones, that begin at an odd place, the high halves; fewer one after
+ * the other. */
 typedef uint32_t eight_words __attribute__((vector_size(32)));
 typedef uint16_t eight_halves __attribute__((vector_size(16)));
 
-static inline void widen_bfloat16_halves(const uint16_t *src, int high, float *dst) {
+static inline void widen_eight(int bfloat, const uint16_t *src, int high, float *dst) {
     eight_words words;
     memcpy(&words, src, sizeof words);
-    if (high) words &= 0xffff0000u;
-    else words <<= 16;
+    if (bfloat) words = high ? words & 0xffff0000u : words << 16;
+    else if (high) words >>= 16;
+#if defined(__F16C__)
+    if (!bfloat) words = (eight_words)_mm256_cvtph_ps((__m128i)__builtin_convertvector(words & 0xffff, eight_halves));
+#else
+    for (int i = 0; i < (bfloat ? 0 : 8); i++) words[i] = bits_of_float(widen_float16((uint16_t)words[i]));
+#endif
     memcpy(dst, &words, sizeof words);
 }
 
-static inline void widen_float16_halves(const uint16_t *src, int high, float *dst) {
-#ifdef __F16C__
-    eight_words words;
-    memcpy(&words, src, sizeof words);
-    if (high) words >>= 16;
-    _mm256_storeu_ps(dst, _mm256_cvtph_ps((__m128i)__builtin_convertvector(words & 0xffff, eight_halves)));
-#else
-    for (int i = 0; i < 8; i++) dst[i] = widen_float16(src[2 * i + high]);
-#endif
+static inline void widen_even(int bfloat, const uint16_t *src, int64_t n, float *dst) {
+    for (int64_t i = 0; i + 8 < n; i += 8) widen_eight(bfloat, src + 2 * i, 0, dst + i);
+    if (n > 8) widen_eight(bfloat, src + 2 * n - 17, 1, dst + n - 8);
+    else for (int64_t i = 0; i < n; i++) dst[i] = bfloat ? widen_bfloat16(src[2 * i]) : widen_float16(src[2 * i]);
 }
 
-#if defined(__AVX512BW__)
-#define GRADOPS_EVEN_PART(what) \
-    static inline void what##_even_part(const uint16_t *src, int64_t n, float *dst) { \
-        uint16_t before[16]; \
-        float after[8]; \
-        _mm256_storeu_si256((__m256i *)before, _mm256_maskz_loadu_epi16((__mmask16)((1u << (2 * n - 1)) - 1), src)); \
-        what##_halves(before, 0, after); \
-        _mm256_mask_storeu_ps(dst, (__mmask8)((1u << n) - 1), _mm256_loadu_ps(after)); \
+/* Every third and fourth one: with what lies between, or every second one of every second one. */
+static inline void widen_every(int bfloat, const int step, const char *src, int64_t n, real *dst) {
+    real block[256];
+    if (step == 2) {
+        widen_even(bfloat, (const uint16_t *)src, n, (float *)dst);
+        return;
     }
-#else
-#define GRADOPS_EVEN_PART(what) \
-    static inline void what##_even_part(const uint16_t *src, int64_t n, float *dst) { for (int64_t i = 0; i < n; i++) dst[i] = what(src[2 * i]); }
+    for (int64_t some; n > 0; n -= some, src += 2 * step * some, dst += some) {
+        some = n < 64 ? n : 64;
+        if (step == 4) widen_even(bfloat, (const uint16_t *)src, 2 * some - 1, (float *)block);
+        else if (bfloat) widen_bfloat16s((const uint16_t *)src, 3 * some - 2, (float *)block);
+        else widen_float16s((const uint16_t *)src, 3 * some - 2, (float *)block);
+        copy_every(step == 4 ? 2 : step, block, some, dst);
+    }
+}
 #endif
-
-#define GRADOPS_CONVERT_EVEN(what) \
-    GRADOPS_EVEN_PART(what) \
-    static inline void what##_even(const uint16_t *src, int64_t n, float *dst) { \
-        for (int64_t i = 0; i + 8 < n; i += 8) what##_halves(src + 2 * i, 0, dst + i); \
-        if (n > 8) what##_halves(src + 2 * n - 17, 1, dst + n - 8); \
-        else if (n > 0) what##_even_part(src, n, dst); \
-    }
-GRADOPS_CONVERT_EVEN(widen_bfloat16)
-GRADOPS_CONVERT_EVEN(widen_float16)

@@ -22,9 +22,9 @@
 #include "machine.h"
 #include "vectors.h"
 #include "doubles.h"
+#include "copies.h"
 #include "pairs.h"
 #include "tiles.h"
-#include "copies.h"
 #include "halves.h"
 
 #endif

@@ -6,7 +6,6 @@
 #ifdef GRADOPS_REAL_bf16
 
 enum { PAIR = 2, PACKED_STORAGE = 1 };                       /* what packed operands are as they lie: BFLOAT16 of _storage.pxd */
-typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
 static inline vec multiply_add_lanes(vec a, vec b, vec sum) { return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b); }
@@ -89,19 +88,9 @@ static inline void pair_ahead(real *row, int64_t n, int64_t distance) {
     }
 }
 
-/* src[i step] for i < 2 VL where `some` has i, else 0, of bfloat16; step is 1 or 2. */
-static inline halves take_halves(const char *src, int step, __mmask32 some) {
-    if (step == 1) return (halves)_mm512_maskz_loadu_epi16(some, src);
-    const uint64_t every = _pdep_u64(some, 0x5555555555555555u);
-    halves even;
-    for (int i = 0; i < 2 * VL; i++) even[i] = 2 * i;
-    return __builtin_shuffle((halves)_mm512_maskz_loadu_epi16((__mmask32)every, src), (halves)_mm512_maskz_loadu_epi16((__mmask32)(every >> 2 * VL), src + sizeof(halves)), even);
-}
-
-/* Which i + j of 2 VL lie in low <= i + j < high. */
-static inline __mmask32 inside(int64_t i, int64_t low, int64_t high) {
-    const uint32_t below = high - i >= 2 * VL ? ~0u : high > i ? (1u << (high - i)) - 1 : 0;
-    return below & (low <= i ? ~0u : low - i < 2 * VL ? ~0u << (low - i) : 0);
+/* place_halves for the numbers of a strip, `from` src `to` dst. */
+static inline __attribute__((always_inline)) void place_some_halves(const char *src, int64_t row, int64_t rows, int step, __mmask32 from, __mmask32 to, char *dst, int64_t ld) {
+    for (int64_t r = 0; r < rows; r++, src += row, dst += ld * sizeof(real)) _mm512_mask_storeu_epi16(dst, to, (__m512i)take_halves(src, step, from));
 }
 
 /* dst[r ld + i / 2] = src[r][i step] for low <= i < high, else 0, for i < n: rows of bfloat16, `row` bytes apart, of which each two become a pair. */
@@ -110,23 +99,24 @@ static inline void place_halves(const char *src, int64_t row, int64_t rows, int 
         const __mmask32 to = inside(i, 0, n), from = inside(i, low, high);
         const char *lies = src + 2 * i * step;
         char *at = dst + 2 * i;
-        if (step == 1)
-            for (int64_t r = 0; r < rows; r++, lies += row, at += ld * sizeof(real)) _mm512_mask_storeu_epi16(at, to, (__m512i)take_halves(lies, 1, from));
-        else
-            for (int64_t r = 0; r < rows; r++, lies += row, at += ld * sizeof(real)) _mm512_mask_storeu_epi16(at, to, (__m512i)take_halves(lies, 2, from));
+        if (step == 1) place_some_halves(lies, row, rows, 1, from, to, at, ld);
+        else if (step == 2) place_some_halves(lies, row, rows, 2, from, to, at, ld);
+        else if (step == 3) place_some_halves(lies, row, rows, 3, from, to, at, ld);
+        else place_some_halves(lies, row, rows, 4, from, to, at, ld);
     }
+}
+
+/* dst[r ld + i / 2] = 0 for i < n: what place_halves writes beyond what there is. */
+static inline void clear_halves(int64_t rows, int64_t n, char *dst, int64_t ld) {
+    for (int64_t i = 0; i < n; i += 2 * VL)
+        for (int64_t r = 0; r < rows; r++) _mm512_mask_storeu_epi16(dst + 2 * i + r * ld * sizeof(real), inside(i, 0, n), _mm512_setzero_si512());
 }
 
 enum { LONG = 4 };                                           /* strips of 2 VL numbers, at least */
 
-/* place_pairs for one strip: i.. of n for all rows. */
-static inline void place_some_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t i, int64_t n, real *dst, int64_t ld) {
-    const __mmask32 to = inside(i, 0, n), from = inside(i, low, high), two_from = inside(i, two_low, two_high);
-    const int64_t at = 2 * i * step;
-    if (step == 1)
-        for (int64_t r = 0; r < rows; r++) store_pairs(take_halves(one + r * row + at, 1, from), take_halves(two + r * row + at, 1, two_from), to, dst + r * ld + i);
-    else
-        for (int64_t r = 0; r < rows; r++) store_pairs(take_halves(one + r * row + at, 2, from), take_halves(two + r * row + at, 2, two_from), to, dst + r * ld + i);
+/* place_pairs for the numbers of a strip, `from` one and two `to` dst. */
+static inline __attribute__((always_inline)) void place_some_pairs(const char *one, const char *two, int64_t row, int64_t rows, int step, __mmask32 from, __mmask32 two_from, __mmask32 to, real *dst, int64_t ld) {
+    for (int64_t r = 0; r < rows; r++, one += row, two += row, dst += ld) store_pairs(take_halves(one, step, from), take_halves(two, step, two_from), to, dst);
 }
 
 /* dst[r ld + i] = the pair of one[r][i step] and two[r][i step], each of them 0 unless it lies from its `low` to its `high`, for i < n; rows, bfloat16, are
@@ -140,13 +130,21 @@ static inline void place_pairs(const char *one, int64_t low, int64_t high, const
             prefetch_now(q + row);
             store_pairs(take_halves(p, 1, ~0u), take_halves(q, 1, ~0u), ~0u, dst + r * ld + i);
         }
-    for (int64_t i = first; i < n; i += 2 * VL) place_some_pairs(one, low, high, two, two_low, two_high, row, rows, step, i, n, dst, ld);
+    for (int64_t i = first; i < n; i += 2 * VL) {
+        const __mmask32 to = inside(i, 0, n), from = inside(i, low, high), two_from = inside(i, two_low, two_high);
+        const char *p = one + 2 * i * step, *q = two + 2 * i * step;
+        if (step == 1) place_some_pairs(p, q, row, rows, 1, from, two_from, to, dst + i, ld);
+        else if (step == 2) place_some_pairs(p, q, row, rows, 2, from, two_from, to, dst + i, ld);
+        else if (step == 3) place_some_pairs(p, q, row, rows, 3, from, two_from, to, dst + i, ld);
+        else place_some_pairs(p, q, row, rows, 4, from, two_from, to, dst + i, ld);
+    }
 }
 
 #else
 
 enum { PAIR = 1, PACKED_STORAGE = REAL_STORAGE };
 static inline void place_halves(const char *src, int64_t row, int64_t rows, int step, int64_t low, int64_t high, int64_t n, char *dst, int64_t ld) {}
+static inline void clear_halves(int64_t rows, int64_t n, char *dst, int64_t ld) {}
 static inline void place_pairs(const char *one, int64_t low, int64_t high, const char *two, int64_t two_low, int64_t two_high, int64_t row, int64_t rows, int step, int64_t n, real *dst, int64_t ld) {}
 static inline void pair_ahead(real *row, int64_t n, int64_t distance) {}
 static inline int pairs_finite(const real *src, int64_t n) { return 1; }

@@ -374,3 +374,19 @@ def test_an_image_of_one_column_is_one_of_one_row(data_format, algorithm):
     assert (head.src_rows, head.src_cols, head.filter_rows, head.filter_cols) == (1, 9, 1, 3)
     head = unpacked_of("conv2d", data_format, 2, 9, 1, (3, 3), algorithm=algorithm)
     assert (head.src_rows, head.src_cols, head.filter_rows, head.filter_cols) == (9, 1, 3, 3)
+
+
+@pytest.mark.parametrize("op", ["conv2d_backprop_filter", "depthwise_conv2d_native_backprop_input"])
+@pytest.mark.parametrize(("taps", "stride", "same"), [(3, 1, True), (1, 1, True), (4, 4, False)])
+def test_images_of_one_channel_are_planes_in_either_layout(op, taps, stride, same):
+    def made(data_format):
+        shape, out = (2, 12, 8, 1), (2, 12 // stride, 8 // stride, 1)
+        if data_format == "NCHW":
+            shape, out = (2, 1, *shape[1:3]), (2, 1, *out[1:3])
+        return plan(op, shape, (taps, taps, 1, 1), out, attributes(stride, "SAME", (), data_format, 1))
+
+    last, first = made("NHWC"), made("NCHW")
+    algorithm = "conv" if "filter" in op else "depthwise"
+    assert (last.problem(algorithm) == first.problem(algorithm)) is same  # columns side by side become channels
+    if same:
+        assert last.algorithms == first.algorithms

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from gradops._algorithms import UNKNOWN, Arithmetic, Task, algorithms
-from gradops._problem import Axis, Plan, laid_down, sharing
+from gradops._problem import Axis, Plan, laid_down, seen_format, sharing
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
 Attributes: TypeAlias = tuple[Numbers, str | tuple[Shape, ...], Numbers, str, Numbers]
@@ -144,14 +144,16 @@ def plan(
             f"{out_channels} output channels of {kind.filter} {filter_shape}"
         )
     counts = not kind.depthwise and kind.result != "filter"
+    seen_rows, seen_cols = laid_down(rows, cols)
     task = Task(
         kind.result,
         kind.depthwise,
-        *laid_down(rows, cols),
+        seen_rows,
+        seen_cols,
         groups=groups,
         inputs=1 if kind.depthwise else filter_shape[2],
         outputs=out_channels // max(groups, 1),
-        data_format=data_format,
+        data_format=seen_format(data_format, input_shape[layout.c], out_channels, seen_cols),
         sharing=sharing(kind.scatters, rows, cols, input_shape[layout.n]) if counts else UNKNOWN,
         by_slots=kind.scatters == (filter_format == "RSCK"),
         pixels=input_shape[layout.n] * rows.out * cols.out,

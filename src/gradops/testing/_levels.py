@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradops._algorithms import Arithmetic, Task, algorithms
 from gradops._dispatch import LEVELS, available, forced
-from gradops._problem import Axis, laid_down, sharing
+from gradops._problem import Axis, laid_down, seen_format, sharing
 
 from ._ops import Op
 from ._problems import PoolProblem, Problem
@@ -25,14 +25,16 @@ def accepting(op: Op, problem: Problem | PoolProblem, halves: bool = False) -> t
         Axis(size, taps, stride, dilation, before, out) for size, out, taps, stride, dilation, before in problem.axes
     )
     inputs, groups, outputs = problem.filter_groups
+    rows, cols = laid_down(rows, cols)
     task = Task(
         op.result,
         op.kind == "depthwise",
-        *laid_down(rows, cols),
+        rows,
+        cols,
         groups=groups,
         inputs=inputs,
         outputs=outputs,
-        data_format=problem.layout,
+        data_format=seen_format(problem.layout, problem.c, groups * outputs, cols),
         arithmetic=Arithmetic.HALVES if halves else Arithmetic.FLOATS,
         sharing=sharing(op.result == "input", rows, cols, problem.n),
         pixels=problem.n * rows.out * cols.out,

@@ -470,7 +470,7 @@ def pack_pixel_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int stor
 
 def pack_pairs(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t group, int64_t first, int64_t count, int64_t slot, int64_t slots, dst, int64_t ld):
     cdef _patches.Patches p = patches(problem, row_lane, col_lane, src, storage, group)
-    assert _patches.lie_in_pairs(&p, slot, slots)
+    assert _patches.lie_in_pairs(&p)
     _patches.pack_pairs(&p, first, count, slot, slots, reals_of(dst), ld)
 
 

@@ -940,6 +940,8 @@ RUNS = [
     ("conv2d", "n1h2w3c3k2r3s5_p6.3.7.9_nhwc"),  # pixels that read nothing
     ("conv2d", "n1h9w9c1k2r3s3_same_nchw"),
     ("conv2d", "n1h7w9c4k4r3s3_u2x1_same_nhwc"),  # pairs of channels
+    ("conv2d", "n2h9w8c9k4r3s3_d2x3_same_nhwc"),  # taps that lie apart
+    ("conv2d", "n2h7w9c15k6r3s3_u1x2_g3_same_nhwc"),
 ]
 
 

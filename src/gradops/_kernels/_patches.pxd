@@ -133,6 +133,7 @@ cdef enum Form:                                         # of a packed block:
     BY_PIXEL = 0                                        # dst[pixel ld + slot]
     BY_SLOT = 1                                         # dst[slot ld + pixel]
     BY_HALF = 2                                         # of planes of bfloat16, as they lie: halves of dst[slot ld + pixel / 2]
+    BY_PAIR = 3                                         # of pixels of bfloat16, as they lie: halves of dst[pixel ld + slot / 2]
 
 
 cdef struct Line:                                       # of an image, a step from pixel to pixel
@@ -164,6 +165,10 @@ cdef inline void pack_line(const Problem *g, int storage, const char *src, int64
         clear_block(channels, low, dst, ld)
         widen_block(storage, src, g.src_c, step * g.src_x, channels, inner, dst + low, ld)
         clear_block(channels, left, dst + line.high, ld)
+    elif form == BY_PAIR:
+        clear_halves(low, channels, <char *> dst, ld)
+        place_halves(src, step * g.src_x * 2, inner, 1, 0, channels, channels, <char *> (dst + low * ld), ld)
+        clear_halves(left, channels, <char *> (dst + line.high * ld), ld)
     else:
         clear_block(low, channels, dst, ld)
         widen_block(storage, src, step * g.src_x, g.src_c, inner, channels, dst + low * ld, ld)
@@ -181,6 +186,8 @@ cdef inline real *packed(Form form, real *dst, int64_t ld, int64_t slot, int64_t
     """Where a slot of a pixel lies in a packed block."""
     if form == BY_PIXEL:
         return dst + pixel * ld + slot
+    if form == BY_PAIR:
+        return <real *> (<char *> (dst + pixel * ld) + 2 * slot)
     return dst + slot * ld + pixel if form == BY_SLOT else <real *> (<char *> (dst + slot * ld) + 2 * pixel)
 
 
@@ -264,9 +271,9 @@ cdef inline bint has_channel_pairs(const Patches *p, int64_t slot, int64_t slots
     return p.g.src_c == 1 and p.g.src_channels % 2 == 0 and slot % 2 == 0 and slots % 2 == 0
 
 
-cdef inline bint lie_in_pairs(const Patches *p, int64_t slot, int64_t slots) noexcept nogil:
-    """Whether so many slots of a pixel of bfloat16 are pairs as they lie: such channels, or a row of taps that reads one run."""
-    return p.runs or has_channel_pairs(p, slot, slots)
+cdef inline bint lie_in_pairs(const Patches *p) noexcept nogil:
+    """Whether slots of a pixel of bfloat16 become pairs as they lie: channels that come last, or a row of taps that reads one run."""
+    return p.g.src_c == 1 or p.runs
 
 
 cdef inline void pack_pairs(const Patches *p, int64_t first, int64_t count, int64_t slot, int64_t slots, real *dst, int64_t ld) noexcept nogil:
@@ -280,7 +287,10 @@ cdef inline void pack_pairs(const Patches *p, int64_t first, int64_t count, int6
         whole.g, whole.storage = &halved, FLOAT32
         pack_pixels(&whole, first, count, slot // 2, slots // 2, dst, ld)
         return
-    pack_runs(p, first, count, slot, slots, True, dst, ld)
+    if p.runs:
+        pack_runs(p, first, count, slot, slots, True, dst, ld)
+    else:
+        pack_taps(p, first, count, slot, slots, BY_PAIR, dst, ld)
     if slots % 2:
         clear_halves(count, 1, <char *> dst + 2 * slots, ld)
 

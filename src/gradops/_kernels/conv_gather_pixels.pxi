@@ -8,6 +8,7 @@ from _storage cimport real, LINE, MR, NR, PACKED_STORAGE, PAIR, REAL_STORAGE, TI
 
 cdef enum:
     DEEP = 2304                                         # slots of a pass over a band of pairs that is kept: 256 channels times 3x3 taps are one
+    SLOTS_AT_ONCE = 64 + PAIR // 2 * (TILE == 1) * 192  # so few that a tile takes less time than to plan what it fetches
     BURST = 2                                           # cache lines of dst for each step, beyond which all are fetched at once, before: fewer are left out
     NEAR_BURST = 8                                      # the same of images that are likely to be found in a cache
     LEAST_CROWDED = 256                                 # channels of dst that are worth packing crowded rows for on Intel's CPUs
@@ -76,7 +77,7 @@ cdef bint at_once(const Gather *w, const Patches *p) noexcept nogil:
     several are not fetched as evenly."""
     cdef const Problem *g = w.g
     cdef int64_t size = item_size(w.storage), depth = slots(p)
-    if w.channels > NR or depth > FEW_SLOTS or depth > g.src_channels or not dst_in_rows(p):
+    if w.channels > NR or depth > SLOTS_AT_ONCE or depth > g.src_channels or not dst_in_rows(p):
         return False
     return not is_far(g, size) or larger(g.src_x, g.dst_x) * size <= LINE
 
@@ -107,7 +108,8 @@ cdef bint is_in_place(const Gather *w, const Patches *p) noexcept nogil:
 
 cdef void multiply_at_once(const Gather *w, const Patches *p, int64_t pair, const Block *b) noexcept nogil:
     """multiply_pixels for a block's pixels at once, which saves planning each tile. Fetches as many of the next ones. 16 to 16 channels take 0.7 of the time,
-    24 to 24 and 16 to 32 0.9, 144 to 24 1.0, whether they lie in a cache or not (float32, Zen 5)."""
+    24 to 24 and 16 to 32 0.9, 144 to 24 1.0, whether they lie in a cache or not (float32, Zen 5),
+    72 to 144 to 24 0.85 to 0.93, 96 to 16 0.95, 256 to 24 1.0 in a cache (bfloat16, Zen 4)."""
     cdef int64_t depth = divide_up(slots(p), PAIR), whole = count_in_place(w, p, b), row = w.g.dst_x, tiles = divide_up(whole, MR)
     cdef const real *filter = panels(packed_filter(w, pair, b), panel_distance(w, p), 0, b.channel)
     cdef Rows src = pixel_rows(p, b, 0, slots(p))
@@ -171,7 +173,7 @@ cdef Rows pixel_rows(const Patches *p, const Block *b, int64_t slot, int64_t cou
         rows.end = <const real *> (p.src + pixels(p) * g.src_x * size)
     else:
         rows.at, rows.ld = b.patch, LD
-        if PAIR > 1 and lie_in_pairs(p, slot, count):
+        if PAIR > 1 and lie_in_pairs(p):
             pack_pairs(p, b.first, b.count, slot, count, b.patch, LD)
         else:
             pack_pixels(p, b.first, b.count, slot, count, b.patch, LD)

@@ -12,8 +12,8 @@ cdef enum:
     NEAR_CHANNELS = 256                                 # of a block in pixel rows on Intel's CPUs, at most, where more of the filter than this is read again and
     NEAR_FILTER = (1 << 19) + (TILE > 1) * (1 << 19)    # again: half of the second cache for tiles, or a quarter, in bytes
     MANY_CHANNELS = 8                                   # of dst, which are vectors even if patches have to be packed
-    FEW_CHANNELS = 3                                    # below, they fill less of a vector of float32 than turning takes, of few slots
-    FEW_SLOTS = 64                                      # so few that a tile takes less time than to plan what it fetches
+    FEW_CHANNELS = 3                                    # below, they fill less of a vector of float32 than turning takes, of few slots:
+    FEW_SLOTS = 128                                     # so many, at most
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
     FEW_BLOCKS = 2                                      # the same of channel rows in tiles, which read the filter for each: 4 take 1.0 to 1.4 of the time (Granite Rapids)
@@ -203,7 +203,7 @@ cdef bint has_few_channels(const Gather *w) noexcept nogil:
     p = pair_patches(w, 0, 0)
     if PAIR > 1:
         return not (rows_in_place(&p) or has_band(&p))
-    return not rows_in_place(&p) or (sizeof(real) == 4 and w.g.dst_channels < FEW_CHANNELS and slots(&p) <= 2 * FEW_SLOTS)
+    return not rows_in_place(&p) or (sizeof(real) == 4 and w.g.dst_channels < FEW_CHANNELS and slots(&p) <= FEW_SLOTS)
 
 
 cdef bint has_turns(const Gather *w) noexcept nogil:

@@ -307,7 +307,7 @@ cdef Rows patch_rows(const Reduce *w, const Patches *p, const Panel *b, int64_t 
             pair_lines(rows.lies, rows.row, depth, slots, b.patch, LD)
         elif PAIR > 1 and pairs_lines(p):
             pair_patches(p, first, depth, slot, slots, b.turn, b.patch)
-        elif PAIR > 1 and lie_in_pairs(p, slot, slots):
+        elif PAIR > 1 and lie_in_pairs(p):
             pack_pairs(p, first, depth, slot, slots, b.patch + DEPTH // 2 * LD, LD // 2)
             pair_lines(<const char *> (b.patch + DEPTH // 2 * LD), LD // 2 * sizeof(real), depth, slots, b.patch, LD)
         else:

@@ -18,6 +18,8 @@ from gradops._algorithms.planes import (
     LEAST_WALK_ROWS,
     LEAST_WALK_ROWS_SQUARE,
     MOST_APART_PIXELS,
+    MOST_LAST_CHANNELS,
+    MOST_LAST_PIXELS,
     MOST_PLANE_COLUMNS,
     MOST_PLANE_MASKS,
     MOST_PLANE_ROWS,
@@ -144,12 +146,20 @@ PLANES = [
     Problem(n=40, h=5, w=8, c=1, m=1, r=3, s=2, padding="SAME", layout="NCHW"),  # more images than spans
     Problem(n=2, h=17, w=21, c=3, m=1, r=3, s=3, dilations=(2, 3), padding="SAME", layout="NCHW"),  # lanes of rows
     Problem(n=1, h=40, w=90, c=2, m=1, r=3, s=3, dilations=(12, 12), padding="SAME", layout="NCHW"),
-    Problem(n=2, h=31, w=33, c=2, m=1, r=5, s=3, strides=(2, 2), dilations=(2, 3), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=15, w=33, c=2, m=1, r=5, s=3, strides=(2, 2), dilations=(2, 3), padding="SAME", layout="NCHW"),
     Problem(
         n=1, h=95, w=98, c=2, m=1, r=3, s=3, dilations=(40, 30), padding="SAME", layout="NCHW"
     ),  # lanes of two or three rows
     *APART,
 ]
+LAST = [
+    *(replace(p, layout="NHWC") for p in PLANES if 1 < p.c < WIDEST_VECTOR),
+    Problem(n=1, h=150, w=200, c=7, m=1, r=3, s=3, padding="SAME"),  # some channels at a time
+    Problem(n=3, h=13, w=20, c=15, m=1, r=3, s=2, padding=(0, 2, 1, 1)),
+    Problem(n=1, h=27, w=30, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # a channel at a time
+    Problem(n=2, h=12, w=12, c=9, m=1, r=1, s=2, strides=(2, 2)),  # pixels that nothing reads
+]
+"""Few channels last, which `planes` turns."""
 LARGE = {
     "inplace": [
         Problem(n=1, h=150, w=140, c=252, m=1, r=1, s=3, padding="SAME"),
@@ -193,7 +203,7 @@ def cases(**problems):
     ]
 
 
-CASES = cases(inplace=INPLACE + TURNED, planes=PLANES)
+CASES = cases(inplace=INPLACE + TURNED, planes=PLANES + LAST)
 every_case = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES)
 every_tile = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(inplace=LARGE["inplace"][-4:]))
 every_size = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(**LARGE))
@@ -206,7 +216,7 @@ def few(problem):
 
 def test_cases_are_accepted():
     """All but two ops with a stride of three in place, in each layout."""
-    assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 4 + 3 * len(PLANES)
+    assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 4 + 3 * (len(PLANES) + len(LAST))
     for problems in LARGE, UNREACHED:
         assert len(cases(**problems)) == 3 * sum(map(len, problems.values()))
 
@@ -237,8 +247,9 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
         return accepting(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | changed))
 
     assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
-    for refused in {"c": WIDEST_VECTOR - 1}, {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
+    for refused in {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
         assert accepted(**refused) == ("depthwise",)
+    assert "inplace" not in accepted(c=WIDEST_VECTOR - 1)
     assert set(accepted(m=2)) <= {"depthwise", "stem"}
     assert "inplace" in accepted(layout="NCHW") and "inplace" not in accepted(layout="NCHW", h=114)
     packed = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
@@ -277,6 +288,18 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
         ):  # fmt: skip
             assert accepted(op, **refused) == ("depthwise",)
         assert set(accepted(op, m=2)) <= {"depthwise", "stem"}
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_few_channels_that_come_last_become_planes(op):
+    def accepted(c, **sizes):
+        return accepting(op, Problem(**{"h": 40, "w": 40, "c": c, "m": 1, "padding": "SAME"} | sizes))
+
+    most = MOST_LAST_CHANNELS[op.result]
+    assert accepted(2) == accepted(most) == ("planes", "depthwise")
+    assert accepted(WIDEST_VECTOR - 1)[0] == ("planes" if most == WIDEST_VECTOR - 1 else "depthwise")
+    assert "planes" not in accepted(WIDEST_VECTOR) and "planes" not in accepted(3, h=MOST_LAST_PIXELS // 80 + 1)
+    assert "planes" in accepted(3, h=MOST_LAST_PIXELS // 80)
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)

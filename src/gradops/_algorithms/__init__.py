@@ -6,7 +6,7 @@
 `gemv`                  a matrix times some vectors: outputs and gradients of inputs, few of whose pixels share their taps
 `stem`                  vectors of pixels; few channels: of the result, or, channels first, on a side of the filter
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers, or few inputs and as many outputs
-`planes`                the same over planes: channels first, one filter for each, strides 1 and 2
+`planes`                the same over planes: channels first, or few last, which are turned; one filter for each, strides 1 and 2
 `inplace`               the same over images where they lie, or small ones that are turned; whole vectors of channels, one filter for each
 ======================  ==============================================================================
 

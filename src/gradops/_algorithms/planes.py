@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from . import inplace
-from .task import Axis, Task
+from .task import WIDEST_VECTOR, Axis, Task
 
 MOST_PLANE_ROWS, MOST_PLANE_COLUMNS, MOST_PLANE_MASKS = 7, 4096, 1 << 16
 """Rows of taps that a register tile of `planes` has; columns of an image and between the taps of a row, which its scratch grows with; numbers of its
@@ -66,6 +66,26 @@ float64   9         1.24  0.83  0.71    1.40  1.26  0.89    1.23  0.87  0.78    
 ========  ========  ==================  ==================  ==================  ==================
 """
 
+MOST_LAST_PIXELS, MOST_LAST_CHANNELS, WHOLE_DOUBLES = 1 << 17, {"output": 15, "input": 15, "filter": 12}, 8
+"""Pixels of a plane of channels that come last, and of its results, for which there is scratch; how many channels are better turned into planes than each
+computed in a lane; and how many leave `depthwise` no lane of float64 empty. Times of `depthwise` over those of `planes`, 8 images, 2 threads of a Zen 4,
+of gradients of the input and of the filter:
+
+========  =======  ==========  ==========  ==========  ==========
+channels  pixels   float32     bfloat16    float64     AVX2
+========  =======  ==========  ==========  ==========  ==========
+2         64x64    6.42  6.16                          4.43  5.30
+3         224x224  4.64  4.76  4.19  5.77  1.97  2.09
+4         64x64    3.05  3.23                          1.14  1.10
+7         14x14    1.85  1.55  1.59  1.18  1.45  1.26  1.04  0.90
+8         64x64    2.24  2.32  1.67  1.26  0.94  0.67  0.85  0.64
+10        20x20    1.58  1.53  1.41  1.08  1.47  1.27  1.51  1.28
+12        64x64    1.54  1.46                          1.18  0.90
+15        28x28    1.26  1.21  1.08  1.03  1.06  1.16
+15        14x14    1.16  0.87  1.00  0.75  1.11  0.85
+========  =======  ==========  ==========  ==========  ==========
+"""
+
 SQUARE_TAPS, TWIN_PIXELS = 3, {1: range(6, 9), 2: range(5, 9)}
 """Rows and columns of a filter, and pixels of a row by its stride, of which `planes` computes two planes with a vector, so that it is taken where `inplace`
 accepts, too. Times of `inplace` over those of `planes`, 8 images of 768 channels, 2 threads of a Zen 4, of outputs, gradients of inputs and of filters:
@@ -115,7 +135,7 @@ Walking down larger planes, of 97 to 300 pixels a row with lanes of two rows, ta
 def accepts(task: Task) -> bool:
     """Whether it has lanes for the strides, tiles for the rows of taps, and room for the columns."""
     rows, cols = task.rows, task.cols
-    if task.last or rows.stride > 2 or cols.stride > 2 or rows.taps > MOST_PLANE_ROWS:
+    if rows.stride > 2 or cols.stride > 2 or rows.taps > MOST_PLANE_ROWS or (task.last and not _turns(task)):
         return False
     lanes = cols.stride if task.result == "input" else 1
     every = cols.taps >= lanes and cols.size >= lanes and gcd(lanes, cols.dilation) == 1
@@ -126,9 +146,17 @@ def accepts(task: Task) -> bool:
 
 def wins(task: Task) -> bool:
     """Whether it is preferred to `inplace` and `depthwise`."""
+    if task.last and (task.groups > MOST_LAST_CHANNELS[task.result] or (task.doubles and task.groups == WHOLE_DOUBLES)):
+        return False
     if inplace.accepts(task):
         return _long(task, LEAST_TURNED_PIXELS, LEAST_TURNED_PIXELS_A_TAP) or _twins(task)
     return _long(task, LEAST_PIXELS, LEAST_PIXELS_A_TAP)
+
+
+def _turns(task: Task) -> bool:
+    """Whether images whose channels come last become planes: few channels, and no large planes."""
+    rows, cols = task.rows, task.cols
+    return task.groups < WIDEST_VECTOR and rows.size * cols.size + rows.out * cols.out <= MOST_LAST_PIXELS
 
 
 def _long(task: Task, least: dict[int, int], a_tap: float) -> bool:

@@ -5,7 +5,8 @@ Planes are read where they lie, one lane of rows after the other, or all rows at
 tap_step rows from each other. A vector of neighbours may hold numbers of other rows or planes, for which there is a mask; rows outside the image
 are left out, or read from a row of zeros. What is not stored as it is computed with, and planes where a vector would reach over an end of the array,
 are first copied into a *run*, as they are computed with. Where columns are read by a step of two, a vector is every other number of two. Rows that fill at
-most half of a vector have a *twin*: the same row of the next plane, in the other half.
+most half of a vector have a *twin*: the same row of the next plane, in the other half. Few channels that come last are *turned*: some planes of an image are
+widened into scratch, where all of them are safe to read, and computed there.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
@@ -17,6 +18,7 @@ cdef enum:
     SQUARE = 3                                          # rows and columns of filters that twins are computed for
     TAPS = 7                                            # rows of taps, at most (MOST_PLANE_ROWS of gradops._algorithms.planes)
     ROWS = 8                                            # of a strip, at least
+    TURNED = 3 << 18                                    # bytes of planes that are turned at once, about
     STRIP = 16 * 1024                                   # bytes of the rows that are read together, about: half of a first cache
 
 
@@ -35,6 +37,32 @@ cdef struct View:                                       # of some rows of a plan
     int64_t row                                         # distance of rows, in bytes
     int64_t low, high                                   # the rows that lie inside the image, counted from there
     const char *zeros                                   # column 0 of a row outside the image
+
+
+cdef inline bint comes_last(const Problem *g) noexcept nogil:
+    """Whether channels come after pixels, which then have to be turned."""
+    return g.src_x != 1 or g.dst_x != 1
+
+
+cdef inline int64_t problem_size(const Problem *g) noexcept nogil:
+    """Reals of a copy of a problem with its lanes, where one is needed."""
+    return padded(divide_up(sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane), sizeof(real))) if comes_last(g) else 0
+
+
+cdef inline const Problem *as_planes(const Problem *g, real *memory) noexcept nogil:
+    """The same problem for planes, in the memory of a copy: those of the second of three images, so that vectors may reach over their ends."""
+    cdef Problem *near = <Problem *> memory
+    memcpy(near, g, sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane))
+    near.images = 3
+    near.src_x, near.src_y, near.src_c = 1, g.src_cols, g.src_rows * g.src_cols
+    near.dst_x, near.dst_y, near.dst_c = 1, g.dst_cols, g.dst_rows * g.dst_cols
+    near.src_n, near.dst_n = g.groups * near.src_c, g.groups * near.dst_c
+    return near
+
+
+cdef inline int64_t turned_channels(const Problem *g) noexcept nogil:
+    """Of an image, how many are turned at once, at most: so that their planes stay in the second cache."""
+    return larger(TURNED // ((g.src_rows * g.src_cols + g.dst_rows * g.dst_cols) * <int64_t> sizeof(real)), 1)
 
 
 cdef inline int64_t lanes_together(const Problem *g) noexcept nogil:

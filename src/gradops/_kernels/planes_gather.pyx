@@ -1,20 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""dst[c, pixel] = sum_tap src[c, pixel + tap] filter[tap, c]: depthwise_conv2d_native and its input gradient, channels first.
+"""dst[c, pixel] = sum_tap src[c, pixel + tap] filter[tap, c]: depthwise_conv2d_native and its input gradient, channels first, or few of them last.
 
 In parallel: channels of images. Packed: what cannot be read where it lies (`_planes.pxd`). A register tile is one vector of neighbouring pixels in as many
 rows as there are taps in a column, to which each row of src is added as it is loaded, or one row if taps are apart; of two lanes of columns one vector each,
 whose pixels are stored in turns. Of 3x3 and 5x5 taps with stride 2 the four phases of the input gradient are computed together.
 
-*Assumes:* src, filter and dst are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is not empty; lanes have
+*Assumes:* src, filter and dst are contiguous and aligned, one lane a channel; the problem is not empty; lanes have
 z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport SQUARE, TAPS, Reader, View, alike, first_cell, held_planes, is_apart, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, view, view_size
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, smaller, useful_threads
+from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, first_cell, held_planes, is_apart, lanes_together, largest_reader, load_columns, masks_size, planes_together, problem_size, reach, reader, row_of, share, shared_size, turned_channels, view, view_size
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, all_finite, item_size, keep, load, load_stored, multiply_add, narrow, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, all_finite, clear, item_size, keep, load, load_stored, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
 
 
 cdef enum:
@@ -22,6 +22,7 @@ cdef enum:
     MOST_WEIGHTS = 25                                   # and of filters whose taps are known
     PLANES = 16                                         # of a block, at most,
     BLOCKS = 16                                         # of which each thread has so many, at least
+    TURNS = 2                                           # images, or parts of their channels, that each thread turns, at least
 
 
 cdef struct Tile                                        # some rows of a lane of rows, of one plane
@@ -46,6 +47,10 @@ cdef struct Gather:
     int64_t planes                                      # of a block, at most
     bint phases                                         # whether all lanes of rows are computed at once
     walk_t walk
+    const Problem *given                                # whose channels come last, so that g is that of planes that are turned; else NULL
+    int stored                                          # what it is stored as
+    int64_t parts                                       # of the channels of an image,
+    int64_t margin, cells, results                      # and reals of scratch before planes that are turned, for these, and for results
 
 
 cdef void plan(Gather *w) noexcept nogil:
@@ -60,7 +65,7 @@ cdef void plan(Gather *w) noexcept nogil:
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
     """Returns whether the filter is finite."""
-    widen_block(w.storage, w.filter, w.g.filter_group, w.g.filter_x, w.g.groups, w.taps, w.weights, w.taps)
+    widen_block(w.stored, w.filter, w.g.filter_group, w.g.filter_x, w.g.groups, w.taps, w.weights, w.taps)
     return all_finite(w.weights, w.g.groups * w.taps)
 
 
@@ -524,11 +529,9 @@ cdef int64_t planes_at_once(const Gather *w, int64_t plane, int64_t end) noexcep
     return planes_together(w.g, w.storage, w.held, &w.r, plane, smaller(end - plane, w.g.groups - plane % w.g.groups)) if is_whole(w) else 1
 
 
-cdef void gather_planes(const void *work, int64_t index, void *slab) noexcept nogil:
-    """Some channels of images."""
-    cdef const Gather *w = <const Gather *> work
-    cdef real *scratch = <real *> slab
-    cdef int64_t plane = index * w.planes, end = smaller(plane + w.planes, w.g.images * w.g.groups), count, i
+cdef void gather_some(const Gather *w, int64_t plane, int64_t end, real *scratch) noexcept nogil:
+    """Some planes."""
+    cdef int64_t count, i
     cdef Reader r
     while plane < end:
         count = planes_at_once(w, plane, end)
@@ -539,26 +542,71 @@ cdef void gather_planes(const void *work, int64_t index, void *slab) noexcept no
         plane += count
 
 
+cdef void gather_turned(const Gather *w, int64_t index, real *scratch) noexcept nogil:
+    """Some channels of an image that come last."""
+    cdef const Problem *g = w.given
+    cdef int64_t n = index // w.parts, first = part(g.groups, index % w.parts, w.parts), count = part(g.groups, index % w.parts + 1, w.parts) - first
+    cdef int64_t src_size = g.src_rows * g.src_cols, dst_size = g.dst_rows * g.dst_cols, plane = g.groups + first, size = item_size(w.stored)
+    cdef real *cells = scratch + w.margin
+    cdef real *results = cells + w.cells
+    cdef Gather near = w[0]
+    near.src, near.dst = <const char *> (cells - plane * src_size), <char *> (results - plane * dst_size)
+    widen_block(w.stored, w.src + (n * g.src_n + first) * size, 1, g.src_x, count, src_size, cells, src_size)
+    if not g.covered:
+        clear(results, count * dst_size)
+    gather_some(&near, plane, plane + count, results + w.results)
+    narrow_block(w.stored, results, dst_size, count, dst_size, w.dst + (n * g.dst_n + first) * size, 1, g.dst_x)
+
+
+cdef void gather_planes(const void *work, int64_t index, void *scratch) noexcept nogil:
+    """Some channels of images."""
+    cdef const Gather *w = <const Gather *> work
+    if w.given != NULL:
+        gather_turned(w, index, <real *> scratch)
+    else:
+        gather_some(w, index * w.planes, smaller((index + 1) * w.planes, w.g.images * w.g.groups), <real *> scratch)
+
+
+cdef int64_t place_turned(Gather *w, int threads) noexcept nogil:
+    """Chooses the channels that are turned at once, and where they lie; returns how many blocks there are."""
+    cdef const Problem *g = w.g
+    cdef int64_t most = smaller(turned_channels(g), divide_up(g.groups, divide_up(TURNS * threads, g.images)))
+    cdef Reader largest = largest_reader(g)
+    w.parts = divide_up(g.groups, most)
+    most = divide_up(g.groups, w.parts)
+    w.margin, w.cells, w.results = largest.before, padded(most * g.src_rows * g.src_cols + largest.after), padded(most * g.dst_rows * g.dst_cols)
+    return g.images * w.parts
+
+
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
-    cdef int64_t panels, scratch_size
-    if not g.covered:
+    cdef bint last = comes_last(g)
+    cdef int64_t panels, copy_size = problem_size(g), blocks, scratch_size
+    w.stored, w.given = w.storage, NULL
+    if not g.covered and (not last or g.row_lanes == 0):
         clear_dst(g, w.dst, item_size(w.storage), threads)
     if g.row_lanes == 0:                                # no pixel has a tap
         return 0
+    if last:
+        w.storage = REAL_STORAGE
     plan(w)
     threads = useful_threads(g, g.images * g.groups, threads)
     w.planes = larger(smaller(g.images * g.groups // (BLOCKS * threads), PLANES), 1)
+    w.margin = w.cells = w.results = 0
+    blocks = place_turned(w, threads) if last else divide_up(g.images * g.groups, w.planes)
+    threads = <int> smaller(threads, blocks)
     panels = padded(g.groups * w.taps)
-    scratch_size = padded(w.size + w.lines)
-    w.weights = allocate(panels + w.shared + threads * scratch_size)
+    scratch_size = padded(w.size + w.lines) + w.margin + w.cells + w.results
+    w.weights = allocate(panels + w.shared + copy_size + threads * scratch_size)
     if w.weights == NULL:
         return 1
     w.masks = w.weights + panels
     finite[0] = pack_filter(w)
     share(g, &w.r, False, w.shared, w.masks)
-    do_blocks(gather_planes, w, divide_up(g.images * g.groups, w.planes), threads, IN_ORDER, w.masks + w.shared, scratch_size * sizeof(real))
+    if last:
+        w.given, w.g = g, as_planes(g, w.masks + w.shared)
+    do_blocks(gather_planes, w, blocks, threads, IN_ORDER, w.masks + w.shared + copy_size, scratch_size * sizeof(real))
     release(w.weights)
     return 0
 

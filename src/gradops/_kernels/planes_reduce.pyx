@@ -1,24 +1,25 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""dw[tap, c] = sum_pixel x[c, pixel + tap] dy[c, pixel]: depthwise_conv2d_native_backprop_filter, channels first.
+"""dw[tap, c] = sum_pixel x[c, pixel + tap] dy[c, pixel]: depthwise_conv2d_native_backprop_filter, channels first, or few of them last.
 
 In parallel: blocks of (span of images, channels); each span sums into its own partial dw, and the partials are added in order. Packed: what
 cannot be read where it lies (`_planes.pxd`). A register tile is one vector of neighbouring pixels of some taps; what it loads of a row of x serves all
 taps of a column, for which it remembers the rows of dy before. The lanes of its sums are added when a block ends.
 
-*Assumes:* x, dy and dw are contiguous and aligned, pixels of a channel contiguous, one lane a channel; the problem is that of the forward op and not
+*Assumes:* x, dy and dw are contiguous and aligned, one lane a channel; the problem is that of the forward op and not
 empty; lanes have z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns are one lane with src_unit 1.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _planes cimport SQUARE, TAPS, Reader, View, alike, copied_rows, copy_run, held_planes, is_apart, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copied_rows, copy_run, held_planes, is_apart, largest_reader, load_columns, planes_together, problem_size, reader, row_of, share, shared_size, turned_channels, view, view_size
 from _problem cimport Lane, Problem, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen_block, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
+    TURNS = 4                                           # blocks of channels of images that are turned, at least: each image by as few as possible
     SUMS = 25                                           # of a register tile, at most
 
 
@@ -43,6 +44,9 @@ cdef struct Reduce:
     real *masks
     walk_t walk
     bint each                                           # whether that is for one row of taps
+    const Problem *given                                # whose channels come last, so that g is that of planes that are turned; else NULL
+    int stored                                          # what it is stored as
+    int64_t margin, cells, results                      # reals of scratch before planes that are turned, for those of x, and of dy
 
 
 cdef void plan(Reduce *w) noexcept nogil:
@@ -54,7 +58,10 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.walk = walker(g, &w.r)
     w.each = is_apart(g) and w.walk != walk_square
     w.size, w.lines, w.shared = view_size(g, &largest), padded(copied_rows(&largest, largest.rows, g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
-    w.channels = smaller(divide_up(g.groups, BLOCKS), VL)
+    w.channels = smaller(divide_up(g.groups, divide_up(TURNS, g.images) if comes_last(g) else BLOCKS), VL)
+    if comes_last(g):
+        w.channels = smaller(w.channels, turned_channels(g))
+        w.margin, w.cells, w.results = largest.before, padded(w.channels * g.src_rows * g.src_cols + largest.after), padded(w.channels * g.dst_rows * g.dst_cols + VL)
     w.blocks = divide_up(g.groups, w.channels)
     w.dw.size = w.taps * g.groups
     w.dw.spans = smaller(g.images, divide_up(BLOCKS, w.blocks))
@@ -391,6 +398,19 @@ cdef void reduce_planes(const Reduce *w, int64_t plane, int64_t planes, real *su
         c += count
 
 
+cdef void reduce_turned(const Reduce *w, int64_t n, int64_t first, int64_t channels, real *sums, real *scratch) noexcept nogil:
+    """Adds some channels of one image that come last."""
+    cdef const Problem *g = w.given
+    cdef int64_t x_size = g.src_rows * g.src_cols, dy_size = g.dst_rows * g.dst_cols, plane = g.groups + first, size = item_size(w.stored)
+    cdef real *x = scratch + w.margin
+    cdef real *dy = x + w.cells
+    cdef Reduce near = w[0]
+    near.x, near.dy = <const char *> (x - plane * x_size), <const char *> (dy - plane * dy_size)
+    widen_block(w.stored, w.x + (n * g.src_n + first) * size, 1, g.src_x, channels, x_size, x, x_size)
+    widen_block(w.stored, w.dy + (n * g.dst_n + first) * size, 1, g.dst_x, channels, dy_size, dy, dy_size)
+    reduce_planes(&near, plane, channels, sums, dy + w.results)
+
+
 cdef void add_lanes(const Reduce *w, int64_t channels, const real *sums, real *dw) noexcept nogil:
     """dw[tap][channel] = sum_i sums[tap][channel][i], VL channels a tap; of twins, the second half of the channel before instead of its own."""
     cdef int64_t tap, c, i
@@ -412,28 +432,37 @@ cdef void add_lanes(const Reduce *w, int64_t channels, const real *sums, real *d
 cdef void reduce_block(const void *work, int64_t index, void *scratch) noexcept nogil:
     """Some channels, summed over one span."""
     cdef const Reduce *w = <const Reduce *> work
-    cdef int64_t block = index % w.blocks, span = w.dw.wave.first + index // w.blocks, images = w.g.images, step = w.g.filter_group, n
+    cdef int64_t block = index % w.blocks, span = w.dw.wave.first + index // w.blocks, images = (w.given if w.given != NULL else w.g).images, step = w.g.filter_group, n
     cdef int64_t first = block * w.channels, channels = smaller(w.channels, w.g.groups - first)
     cdef real *sums = <real *> scratch
     cdef real *dw = sums + padded(w.taps * w.channels * VL)
     clear(sums, w.taps * w.channels * VL)
     for n in range(part(images, span, w.dw.spans), part(images, span + 1, w.dw.spans)):
-        reduce_planes(w, n * w.g.groups + first, channels, sums, dw + padded(w.taps * VL))
+        if w.given != NULL:
+            reduce_turned(w, n, first, channels, sums, dw + padded(w.taps * VL))
+        else:
+            reduce_planes(w, n * w.g.groups + first, channels, sums, dw + padded(w.taps * VL))
     add_lanes(w, channels, sums, dw)
     store_block(&w.dw, span, dw, VL, w.taps, channels, first * step, w.g.filter_x, step)
 
 
 cdef int drive(Reduce *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
+    cdef const Problem *g = w.g
     cdef int64_t scratch_size
     cdef int failed
+    w.stored, w.given, w.margin, w.cells, w.results = w.storage, NULL, 0, 0, 0
+    if comes_last(g):
+        w.storage = REAL_STORAGE
     plan(w)
-    threads = useful_threads(w.g, w.dw.spans * w.blocks, threads)
-    scratch_size = padded(w.taps * w.channels * VL) + padded(w.taps * VL) + w.size + w.lines
-    w.masks = allocate(w.shared)
+    threads = useful_threads(g, w.dw.spans * w.blocks, threads)
+    scratch_size = padded(w.taps * w.channels * VL) + padded(w.taps * VL) + w.margin + w.cells + w.results + w.size + w.lines
+    w.masks = allocate(w.shared + problem_size(g))
     if w.masks == NULL:
         return 1
-    share(w.g, &w.r, True, w.shared, w.masks)
+    share(g, &w.r, True, w.shared, w.masks)
+    if comes_last(g):
+        w.given, w.g = g, as_planes(g, w.masks + w.shared)
     failed = sum_spans(&w.dw, reduce_block, w, w.blocks, threads, IN_ORDER, scratch_size)
     release(w.masks)
     return failed

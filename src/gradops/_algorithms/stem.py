@@ -115,8 +115,8 @@ float64, 4 and 8 of 4 to 64: 0.64 to 1.17; float32 with AVX2: 0.32 to 0.9; float
 
 LEAST_SHEET_INPUTS, LEAST_SHEET_SLOTS, LEAST_SHEET_PIXELS, LONG_SHEET_STRIDE = 8, 60, 256, 4
 FEW_SHEET_OUTPUTS, LONGEST_SHEET_ROWS = 5, (24, 40, 128)
-"""Inputs, taps and inputs, multiplied, and pixels of a plane from which on `conv` multiplies sheets of planes for the gradient of a filter, channels first, of
-strides up to the last (`conv_reduce_sheet`), columns of pairs half as long; and rows up to which that takes less time than `stem`, of up to so many outputs, of more,
+"""Inputs, taps and inputs, multiplied, and pixels of all images from which on `conv` multiplies sheets of planes for the gradient of a filter, channels first, of
+strides up to the last (`conv_reduce_sheet`); and rows up to which that takes less time than `stem`, of up to so many outputs, of more,
 and of any that leave one row of its register tiles of 4, for which `stem` has two. Pairs are taken whatever the rows.
 
 Time of `conv` over that of `stem`, 8 images, 3x3 taps, 2 threads of a Zen 4, for 8 and 32 inputs to 2, 3, 4, 5 and 8 outputs:
@@ -131,7 +131,7 @@ pixels              float32                                             bfloat16
 28, with stride 2                       .83 .81             .76 .78                         .48 .41             .45 .36
 ==================  ==================================================  ==================================================
 
-224x224, 64 to 3: 1.02, bfloat16 0.51; float16 as float32, float64 0.75 to 1.5; 1 output 1.1 to 1.5, bfloat16 0.6 to 1.2. AVX2: 0.6 to 1.0 of 20 and 28 pixels, but
+16 to 20 pixels, 3x3 to 5x5 taps with strides of 3 and 4, 2 to 12 outputs 0.52 to 0.78, bfloat16 0.32 to 0.5. 224x224, 64 to 3: 1.02, bfloat16 0.51; float16 as float32, float64 0.75 to 1.5; 1 output 1.1 to 1.5, bfloat16 0.6 to 1.2. AVX2: 0.6 to 1.0 of 20 and 28 pixels, but
 4 outputs of 40 and 56 1.35 to 1.5.
 """
 
@@ -239,10 +239,10 @@ def _few(task: Task) -> bool:
 def _sheet_dots(task: Task) -> bool:
     """Whether `conv` multiplies sheets of planes, and takes less time then."""
     rows, cols = task.rows, task.cols
-    slots, longest = rows.taps * cols.taps * task.inputs, LONG_SHEET_STRIDE // (2 if task.paired else 1)
-    if task.tiled or task.doubles or task.one_tap or rows.stride > LONG_SHEET_STRIDE or cols.stride > longest:
+    slots = rows.taps * cols.taps * task.inputs
+    if task.tiled or task.doubles or task.one_tap or max(rows.stride, cols.stride) > LONG_SHEET_STRIDE:
         return False
-    few = task.inputs < LEAST_SHEET_INPUTS or slots < LEAST_SHEET_SLOTS or rows.out * cols.out <= LEAST_SHEET_PIXELS
+    few = task.inputs < LEAST_SHEET_INPUTS or slots < LEAST_SHEET_SLOTS or task.pixels <= LEAST_SHEET_PIXELS
     if few or task.paired:
         return not few and task.inputs * task.outputs > FEW_BESIDE_PAIRS[False]
     many = 2 if task.outputs % 4 == 3 else int(task.outputs > FEW_SHEET_OUTPUTS)

@@ -54,6 +54,8 @@ PROBLEMS = [
     Problem(n=1, h=11, w=33, c=40, k=32, padding="SAME"),
     Problem(n=2, h=6, w=15, c=256, k=256, groups=2, strides=(1, 2), padding="SAME"),
     Problem(n=2, h=9, w=15, c=76, k=34, r=4, s=3, strides=(2, 1), dilations=(2, 1), padding="SAME"),
+    Problem(n=2, h=16, w=16, c=40, k=16, r=9, s=9),  # rows of which some passes have no tap
+    Problem(n=3, h=7, w=7, c=24, k=48, r=11, s=11, padding="SAME"),
 ]
 LAST = [  # whose channels come last
     Problem(n=2, h=3, w=330, c=128, k=64, padding="SAME"),  # strips of long rows, with chunks or without
@@ -125,6 +127,8 @@ SUMMED = [  # of x, for the gradient of the filter: dots,
     planes(n=2, h=20, w=17, c=34, k=42, groups=2, dilations=(9, 1)),  # taps that lie outside of most rows
     planes(n=2, h=40, w=17, c=18, k=20, r=7, s=1),
     planes(n=1, h=3, w=1500, c=18, k=20),  # long rows
+    planes(n=2, h=24, w=26, c=20, k=16, r=7, s=7, strides=(2, 2)),  # many taps
+    planes(n=2, h=32, w=30, c=32, k=32, r=11, s=9, strides=(3, 3), groups=2, padding="VALID"),
     # and register tiles:
     planes(n=3, h=14, w=16, c=32, k=64),
     planes(n=2, h=13, w=15, c=35, k=34, padding="VALID"),  # odd rows

@@ -197,7 +197,8 @@ cdef inline int64_t place_taps(const Patches *p, const Band *band, int64_t slot,
 
 
 cdef inline Taps taps_inside(const Patches *p, const Taps *taps, int64_t slot, int64_t u, int64_t *first) noexcept nogil:
-    """Those of some taps, the first of which has `slot`, whose row of src lies inside for pixels of row u; all of them if none does. Where their slots begin."""
+    """Those of some taps, the first of which has `slot`, whose row of src lies inside for pixels of row u; a single row of taps, which are multiplied by zeros, if none
+    does. Where their slots begin."""
     cdef int64_t begin = 0, end = p.row.taps, run = tap_run(p), tap = slot // run, row = p.col.taps * p.g.src_channels // run, i
     cdef Taps some
     while begin < end and not 0 <= src_index(p.row, u, begin) < p.g.src_rows:
@@ -207,7 +208,7 @@ cdef inline Taps taps_inside(const Patches *p, const Taps *taps, int64_t slot, i
     begin, end = larger(begin * row - tap, 0), smaller(end * row - tap, taps.count)
     first[0] = slot
     if begin >= end:
-        return taps[0]
+        begin, end = 0, smaller(row, taps.count)
     some.at, some.depth, some.count = taps.at + begin, taps.depth + begin, end - begin
     for i in range(begin):
         first[0] += taps.depth[i] * PAIR

@@ -34,7 +34,9 @@ cdef enum:
     FEW_OUTPUTS = 32                                    # and of dy
     DOT_LOSS = 105 - PAIR // 2 * 5                      # time that dots take for each that tiles take, in hundredths,
     HALF_LOSS = 100 + PAIR // 2 * 15                    # tiles of one vector, for each lane,
-    BAND_LOSS = 70                                      # and to turn a number of a band, for each lane
+    BAND_LOSS = 70                                      # to turn a number of a band, for each lane,
+    COPY_LOSS = 140                                     # and to copy one of patches for taps beyond the first
+    FEW_COPIED = 9
 
 
 cdef void plan_sheets(Reduce *w) noexcept nogil:
@@ -42,7 +44,8 @@ cdef void plan_sheets(Reduce *w) noexcept nogil:
     channels many.
 
     Time without over that with them, 8 images, 2 threads of a Zen 4. Dots, float32: 24 channels of 56x56 pixels with stride 2 1.17, 40 of 28x28, 5x5 taps 1.08, with
-    stride 2 1.24, 35 to 37 with strides of 3 and 2 1.13 and 1.25, dilated 1.05 to 1.08, 19 to 23, 4x4 taps 1.2 to 1.28; float16 1.05 to 1.6. bfloat16: 16 channels of
+    stride 2 1.24, 35 to 37 with strides of 3 and 2 1.13 and 1.25, dilated 1.05 to 1.08, 19 to 23, 4x4 taps 1.2 to 1.28, 5x5 taps with stride 2, 64
+    channels to 16 to 64 1.1 to 1.5, 11x11 taps, 16x16 pixels 1.9, groups of 16 2.5; float16 1.05 to 1.6. bfloat16: 16 channels of
     28x28, 5x5 taps 1.4, 24 and 40 of 28x28 1.3 and 1.2, with strides 1.3 and 1.2, 64 to 16, 5x5 taps 1.45, 64 to 4 of 56x56 1.3 to 1.7, 63 to 65 of 31x31 1.3, groups of
     17 to 19 1.6, strides of 3 and 4 1.6 to 3. Fewer channels of x 0.6 to 0.9, 16 of float32, 5x5 taps 0.9. Tiles, bfloat16: 64 channels of 56x56 1.1, of 224x224 and 112x112 1.07, 5x5 taps 1.12, groups
     of 32 1.13 to 1.3, 128 to 512 of 28x28 and 14x14 1.03 to 1.08, with strides 1.03 to 1.08; of 7x7 0.95 to 1.0; float16, with strides or 5x5 taps 1.03 to 1.1; float32
@@ -96,12 +99,17 @@ cdef double cost_of_dots(const Reduce *w) noexcept nogil:
 
 
 cdef double cost_of_tiles(const Reduce *w) noexcept nogil:
-    """The same of register tiles, and what it takes to turn a band, whose rows are copied again where taps reach beyond those of a pass."""
+    """The same of register tiles, and what it takes to turn a band, whose rows are copied again where taps reach beyond those of a pass, or to copy patches for each of
+    many taps, unless tiles read sheets, too."""
     cdef Patches p = first_patches(w)
-    cdef int64_t channels = w.g.dst_channels, left = channels % NR, rows = larger(BAND_DEPTH // p.col.count, 1)
+    cdef int64_t channels = w.g.dst_channels, taps = w.g.filter_rows * w.g.filter_cols, left = channels % NR, rows = larger(BAND_DEPTH // p.col.count, 1)
     cdef int64_t last = 0 if left == 0 else VL * HALF_LOSS if left <= VL else NR * 100
-    cdef double turned = <double> BAND_LOSS * VL * (rows + w.sheets.row.reach) / (rows * w.slots) * w.g.src_channels if by_band(&p) else 0
-    return (channels // NR * NR * 100 + last + turned) / (100.0 * channels)
+    cdef double copied = 0
+    if by_band(&p):
+        copied = <double> BAND_LOSS * (rows + w.sheets.row.reach) / (rows * taps)
+    elif taps > FEW_COPIED and not tiles_win(w):
+        copied = <double> COPY_LOSS * (taps - FEW_COPIED) / taps
+    return (channels // NR * NR * 100 + last + copied * VL) / (100.0 * channels)
 
 
 cdef void cut_sheets(Reduce *w) noexcept nogil:

@@ -36,6 +36,7 @@ from gradops.testing import (
     assert_close,
     assert_exact,
     dtype_named,
+    forced,
     random_integers,
     random_normal,
 )
@@ -288,6 +289,17 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
         ):  # fmt: skip
             assert accepted(op, **refused) == ("depthwise",)
         assert set(accepted(op, m=2)) <= {"depthwise", "stem"}
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+@pytest.mark.parametrize("problem", [*LAST[:3], Problem(n=3, h=33, w=37, c=9, m=1, padding="SAME")], ids=str)
+def test_no_result_depends_on_what_scratch_held_before(op, problem, level):
+    for dtype in ("float32", "bfloat16"):
+        operands = random_normal(op.shapes(problem), dtype_named(dtype), seed=5)
+        with forced(algorithm="planes"):
+            expected = op(problem, *operands)
+            op(problem, *(np.full_like(operand, np.nan) for operand in operands))
+            assert_same_bits(op(problem, *operands), expected)
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)

@@ -399,7 +399,7 @@ cdef void reduce_planes(const Reduce *w, int64_t plane, int64_t planes, real *su
 
 
 cdef void reduce_turned(const Reduce *w, int64_t n, int64_t first, int64_t channels, real *sums, real *scratch) noexcept nogil:
-    """Adds some channels of one image that come last."""
+    """Adds some channels of one image that come last. Beyond dy, which the last vector may reach over, there are zeros."""
     cdef const Problem *g = w.given
     cdef int64_t x_size = g.src_rows * g.src_cols, dy_size = g.dst_rows * g.dst_cols, plane = g.groups + first, size = item_size(w.stored)
     cdef real *x = scratch + w.margin
@@ -408,6 +408,7 @@ cdef void reduce_turned(const Reduce *w, int64_t n, int64_t first, int64_t chann
     near.x, near.dy = <const char *> (x - plane * x_size), <const char *> (dy - plane * dy_size)
     widen_block(w.stored, w.x + (n * g.src_n + first) * size, 1, g.src_x, channels, x_size, x, x_size)
     widen_block(w.stored, w.dy + (n * g.dst_n + first) * size, 1, g.dst_x, channels, dy_size, dy, dy_size)
+    clear(dy + channels * dy_size, VL)
     reduce_planes(&near, plane, channels, sums, dy + w.results)
 
 

@@ -302,7 +302,7 @@ def pairs_finite(pairs, int64_t n):
 def bundle(bytes problem):
     """How many groups are one, and the problem of as many."""
     cdef const _problem.Problem *g = <const _problem.Problem *> PyBytes_AS_STRING(problem)
-    cdef bytes whole = bytes(_bundle.problem_size(g))
+    cdef bytes whole = bytes(_problem.problem_size(g))
     cdef int64_t count = _bundle.bundled_groups(g)
     _bundle.bundle_groups(g, count, <_problem.Problem *> PyBytes_AS_STRING(whole))
     return count, whole

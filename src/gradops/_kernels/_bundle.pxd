@@ -1,8 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Groups of few channels as fewer groups, bundles, of more: tiles multiply 2 TILE channels, and have as many sums, whether a group fills them or not."""
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy
-from _problem cimport Lane, Problem, larger
+from _problem cimport Problem, copy_problem, larger
 from _storage cimport TILE
 
 cdef enum:
@@ -19,12 +18,7 @@ cdef inline int64_t bundled_groups(const Problem *g) noexcept nogil:
     return count
 
 
-cdef inline size_t problem_size(const Problem *g) noexcept nogil:
-    """Bytes of a problem and its lanes."""
-    return sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane)
-
-
 cdef inline void bundle_groups(const Problem *g, int64_t count, Problem *whole) noexcept nogil:
     """The same problem with so many groups as one; its filter is still the one of groups."""
-    memcpy(whole, g, problem_size(g))
+    copy_problem(g, whole)
     whole.groups, whole.src_channels, whole.dst_channels = g.groups // count, g.src_channels * count, g.dst_channels * count

@@ -11,8 +11,7 @@ Or tiles go *along* a few rows, for one vector of channels after the other, whil
 and read each row once. Lanes of dilated rows and columns share no pixels: a pair of them is an image of its own, computed in its *turn*, as are segments of long rows.
 """
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, image_size, larger, part, smaller
+from _problem cimport Lane, Problem, row_lanes, col_lanes, copy_problem, divide_up, image_size, larger, part, problem_size, smaller
 from _scratch cimport padded
 from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_soon, unknown, widen
 
@@ -85,15 +84,14 @@ cdef inline bint comes_first(const Problem *g) noexcept nogil:
     return g.src_c != 1 or g.dst_c != 1
 
 
-cdef inline int64_t problem_size(const Problem *g) noexcept nogil:
+cdef inline int64_t copy_size(const Problem *g) noexcept nogil:
     """Reals of a copy of a problem with its lanes, where one is needed."""
-    return padded(divide_up(sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane), sizeof(real))) if comes_first(g) else 0
+    return padded(divide_up(problem_size(g), sizeof(real))) if comes_first(g) else 0
 
 
 cdef inline const Problem *turned(const Problem *g, real *memory) noexcept nogil:
     """The same problem for one image and a vector of channels, that of each pixel beside those of its neighbours, in the memory of a copy."""
-    cdef Problem *near = <Problem *> memory
-    memcpy(near, g, sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane))
+    cdef Problem *near = copy_problem(g, memory)
     near.images, near.groups = 1, VL
     near.src_n, near.src_y, near.src_x, near.src_c = 0, g.src_cols * VL, VL, 1
     near.dst_n, near.dst_y, near.dst_x, near.dst_c = 0, g.dst_cols * VL, VL, 1

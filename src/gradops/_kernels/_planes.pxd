@@ -10,7 +10,7 @@ widened into scratch, where all of them are safe to read, and computed there.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, hull, is_far, larger, smaller
+from _problem cimport Lane, Problem, row_lanes, col_lanes, copy_problem, divide_up, hull, is_far, larger, problem_size, smaller
 from _scratch cimport padded
 from _storage cimport real, vec, MR, REAL_STORAGE, VL, WIDE, clear, fetch_lines, item_size, lane_mask, load_stored, load_stored_both, load_stored_twins, every_stored, widen
 
@@ -44,15 +44,14 @@ cdef inline bint comes_last(const Problem *g) noexcept nogil:
     return g.src_x != 1 or g.dst_x != 1
 
 
-cdef inline int64_t problem_size(const Problem *g) noexcept nogil:
+cdef inline int64_t copy_size(const Problem *g) noexcept nogil:
     """Reals of a copy of a problem with its lanes, where one is needed."""
-    return padded(divide_up(sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane), sizeof(real))) if comes_last(g) else 0
+    return padded(divide_up(problem_size(g), sizeof(real))) if comes_last(g) else 0
 
 
 cdef inline const Problem *as_planes(const Problem *g, real *memory) noexcept nogil:
     """The same problem for planes, in the memory of a copy: those of the second of three images, so that vectors may reach over their ends."""
-    cdef Problem *near = <Problem *> memory
-    memcpy(near, g, sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane))
+    cdef Problem *near = copy_problem(g, memory)
     near.images = 3
     near.src_x, near.src_y, near.src_c = 1, g.src_cols, g.src_rows * g.src_cols
     near.dst_x, near.dst_y, near.dst_c = 1, g.dst_cols, g.dst_rows * g.dst_cols

@@ -6,7 +6,7 @@ grid. Input gradient: src is out_backprop, dst the input grid. All strides count
 """
 from cython.parallel cimport prange
 from libc.stdint cimport int64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 
 cdef struct Lane:
@@ -72,6 +72,17 @@ cdef inline bint takes_turns(const Problem *g) noexcept nogil:
     if g.dst_x != 1 or g.col_lanes != 2:
         return False
     return one.count == two.count and one.out_step == two.out_step == 2 and one.out_start + two.out_start == 1
+
+
+cdef inline size_t problem_size(const Problem *g) noexcept nogil:
+    """Bytes of a problem and its lanes."""
+    return sizeof(Problem) + (g.row_lanes + g.col_lanes) * sizeof(Lane)
+
+
+cdef inline Problem *copy_problem(const Problem *g, void *memory) noexcept nogil:
+    """A copy with its lanes, to be changed."""
+    memcpy(memory, g, problem_size(g))
+    return <Problem *> memory
 
 
 cdef inline bint hull(const Lane *lanes, int64_t count, Lane *h) noexcept nogil:

@@ -7,10 +7,10 @@ that are not finite are told, and a problem that is computed as such (`unpadded`
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
-from _bundle cimport MOST_BUNDLED, bundle_groups, bundled_groups, problem_size
+from _bundle cimport MOST_BUNDLED, bundle_groups, bundled_groups
 from _gemm cimport KC
 from _patches cimport Patches, patches
-from _problem cimport Problem, col_lanes, row_lanes
+from _problem cimport Problem, col_lanes, problem_size, row_lanes
 from _scratch cimport allocate_bytes, release
 from _storage cimport PACKED_STORAGE, PAIR, TILE, item_size
 

@@ -14,12 +14,12 @@ filter_step 1.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, IN_ORDER
-from _bundle cimport bundle_groups, bundled_groups, problem_size
+from _bundle cimport bundle_groups, bundled_groups
 from _entry cimport exported, outcome
 from _gemm cimport NOTHING, READS, ROWS, ROWS_READS, Operands, Stream, operands, rows_stream, stream, gemm_block, gemm_tile
 from _partials cimport Total, aim_total, check_block, first_wave, leave_room, store_block, sum_spans
 from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_pairs, patches, pixel, pixels, pack_pairs, pack_pixels, src_in_rows, take_channels
-from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, taps_innermost, useful_threads
+from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, problem_size, taps_innermost, useful_threads
 from _scratch cimport allocate_bytes, padded, release
 from _sheet cimport Axis
 from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, cache_ways, clear, end_tiles, is_intel, item_size, widen_block, pair_lines, pair_rows

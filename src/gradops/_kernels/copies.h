@@ -243,13 +243,13 @@ typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES), aligned(4), ma
 /* Every step-th bit. */
 static inline uint32_t every(int step) { return step == 1 ? ~0u : step == 2 ? 0x55555555u : step == 3 ? 0x49249249u : 0x11111111u; }
 
-/* Those of src[i step] for i < 2 VL that lie in vector k of `step` vectors, where `some` has i, else 0. */
+/* Those of src[i step] for i < HALVES that lie in vector k of `step` vectors, where `some` has i, else 0. */
 static inline halves take_part(const char *src, int step, int k, __mmask32 some) {
     const int first = (HALVES * k + step - 1) / step;        /* which lies there */
     return (halves)_mm512_maskz_loadu_epi16(_pdep_u32(some >> first, every(step) << (first * step - HALVES * k)), src + k * sizeof(halves));
 }
 
-/* src[i step] for i < 2 VL where `some` has i, else 0, of bfloat16. *Assumes:* step <= MOST_STEP is a constant. */
+/* src[i step] for i < HALVES where `some` has i, else 0. *Assumes:* step <= MOST_STEP is a constant. */
 static inline __attribute__((always_inline)) halves take_halves(const char *src, int step, __mmask32 some) {
     if (step == 1) return (halves)_mm512_maskz_loadu_epi16(some, src);
     halves taken = take_part(src, step, 0, some);
@@ -262,7 +262,7 @@ static inline __attribute__((always_inline)) halves take_halves(const char *src,
     return taken;
 }
 
-/* Which i + j of 2 VL lie in low <= i + j < high. */
+/* Which i + j of HALVES lie in low <= i + j < high. */
 static inline __mmask32 inside(int64_t i, int64_t low, int64_t high) {
     const uint32_t below = high - i >= HALVES ? ~0u : high > i ? (1u << (high - i)) - 1 : 0;
     return below & (low <= i ? ~0u : low - i < HALVES ? ~0u << (low - i) : 0);

@@ -13,7 +13,7 @@ tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, problem_size, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
@@ -483,7 +483,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
 cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
-    cdef int64_t panels, scratch_size, copy_size = problem_size(g)
+    cdef int64_t panels, scratch_size, copied = copy_size(g)
     if not g.covered and (not comes_first(g) or g.row_lanes == 0 or g.col_lanes == 0):
         clear_dst(g, w.dst, item_size(w.storage), threads)
     if g.row_lanes == 0 or g.col_lanes == 0:            # no pixel has a tap
@@ -493,13 +493,13 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     threads = <int> smaller(threads, g.images * w.turns * w.parts * w.blocks)
     panels = padded(g.filter_rows * g.filter_cols * w.vectors * w.lanes)
     scratch_size = larger(staging_size(g, w.storage, w.held), turned_size(g))
-    w.filter_panels = allocate(panels + copy_size + threads * scratch_size)
+    w.filter_panels = allocate(panels + copied + threads * scratch_size)
     if w.filter_panels == NULL:
         return 1
     if comes_first(g):
         w.near = turned(g, w.filter_panels + panels)
     finite[0] = pack_filter(w)
-    do_blocks(gather_block, w, g.images * w.turns * w.parts * w.blocks, threads, IN_ORDER, w.filter_panels + panels + copy_size, scratch_size * sizeof(real))
+    do_blocks(gather_block, w, g.images * w.turns * w.parts * w.blocks, threads, IN_ORDER, w.filter_panels + panels + copied, scratch_size * sizeof(real))
     release(w.filter_panels)
     return 0
 

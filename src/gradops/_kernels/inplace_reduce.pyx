@@ -13,7 +13,7 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, may_sweep, next_column, pages_apart, place_tile, problem_size, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, may_sweep, next_column, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -507,7 +507,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     cdef int failed
     plan(w)
     if comes_first(g):
-        memory = allocate(problem_size(g))
+        memory = allocate(copy_size(g))
         if memory == NULL:
             return 1
         w.near = turned(g, memory)

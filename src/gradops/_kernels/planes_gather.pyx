@@ -11,7 +11,7 @@ z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, first_cell, held_planes, is_apart, lanes_together, largest_reader, load_columns, masks_size, planes_together, problem_size, reach, reader, row_of, share, shared_size, turned_channels, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copy_size, first_cell, held_planes, is_apart, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, turned_channels, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, all_finite, clear, item_size, keep, load, load_stored, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
@@ -582,7 +582,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     """Plans, allocates, packs the filter, computes; returns nonzero if memory ran out."""
     cdef const Problem *g = w.g
     cdef bint last = comes_last(g)
-    cdef int64_t panels, copy_size = problem_size(g), blocks, scratch_size
+    cdef int64_t panels, copied = copy_size(g), blocks, scratch_size
     w.stored, w.given = w.storage, NULL
     if not g.covered and (not last or g.row_lanes == 0):
         clear_dst(g, w.dst, item_size(w.storage), threads)
@@ -598,7 +598,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     threads = <int> smaller(threads, blocks)
     panels = padded(g.groups * w.taps)
     scratch_size = padded(w.size + w.lines) + w.margin + w.cells + w.results
-    w.weights = allocate(panels + w.shared + copy_size + threads * scratch_size)
+    w.weights = allocate(panels + w.shared + copied + threads * scratch_size)
     if w.weights == NULL:
         return 1
     w.masks = w.weights + panels
@@ -606,7 +606,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     share(g, &w.r, False, w.shared, w.masks)
     if last:
         w.given, w.g = g, as_planes(g, w.masks + w.shared)
-    do_blocks(gather_planes, w, blocks, threads, IN_ORDER, w.masks + w.shared + copy_size, scratch_size * sizeof(real))
+    do_blocks(gather_planes, w, blocks, threads, IN_ORDER, w.masks + w.shared + copied, scratch_size * sizeof(real))
     release(w.weights)
     return 0
 

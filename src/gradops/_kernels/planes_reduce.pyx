@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copied_rows, copy_run, held_planes, is_apart, largest_reader, load_columns, planes_together, problem_size, reader, row_of, share, shared_size, turned_channels, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copied_rows, copy_run, copy_size, held_planes, is_apart, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, turned_channels, view, view_size
 from _problem cimport Lane, Problem, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen_block, zero
@@ -458,7 +458,7 @@ cdef int drive(Reduce *w, int threads) noexcept nogil:
     plan(w)
     threads = useful_threads(g, w.dw.spans * w.blocks, threads)
     scratch_size = padded(w.taps * w.channels * VL) + padded(w.taps * VL) + w.margin + w.cells + w.results + w.size + w.lines
-    w.masks = allocate(w.shared + problem_size(g))
+    w.masks = allocate(w.shared + copy_size(g))
     if w.masks == NULL:
         return 1
     share(g, &w.r, True, w.shared, w.masks)

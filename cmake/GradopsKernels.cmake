@@ -34,7 +34,7 @@ foreach(search tree-ccp tree-vrp tree-dominator-opts tree-pre split-paths)
 endforeach()
 set(GRADOPS_FLAGS_OF_torch_convolution -fexceptions)           # through which PyTorch's errors are thrown
 set(GRADOPS_FLAGS_OF_gemv_gather $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED}>)
-foreach(stem winograd_gather winograd_reduce)                 # whose tiles GCC would otherwise copy for each caller
+foreach(stem col2im_gather winograd_gather winograd_reduce)               # whose tiles GCC would otherwise copy for each caller
   set(GRADOPS_FLAGS_OF_${stem} $<$<C_COMPILER_ID:GNU>:${GRADOPS_UNROLLED};-fno-ipa-cp-clone>)
 endforeach()
 foreach(stem conv_gather conv_reduce)
@@ -45,16 +45,6 @@ foreach(stem inplace_gather inplace_reduce planes_gather planes_reduce)
 endforeach()
 # What is computed before a tile's loop takes registers that its sums need: without, 3 to 6 % less code, tiles of 16 bits 1.0 to 1.06 times as fast.
 list(APPEND GRADOPS_FLAGS_OF_inplace_reduce $<$<C_COMPILER_ID:GNU>:-fno-tree-loop-im>)
-
-# What the kernels of one level and precision share as compiled code, and how to have linkers leave out what no one calls.
-set(GRADOPS_LINKED storage_blocks)
-include(CheckLinkerFlag)
-foreach(flag gc-sections dead_strip)
-  check_linker_flag(C "-Wl,-${flag}" GRADOPS_LINKS_${flag})
-  if(GRADOPS_LINKS_${flag})
-    set(GRADOPS_LINK_USED "-Wl,-${flag}")
-  endif()
-endforeach()
 
 macro(gradops_level name)
   list(APPEND GRADOPS_LEVELS ${name})
@@ -101,24 +91,9 @@ function(gradops_module stem module)
   install(TARGETS ${module} DESTINATION gradops/_kernels)
 endfunction()
 
-# Functions without a module: what only makes one of them is left out where they are linked.
-function(gradops_object stem object)
-  gradops_source(${stem} ${object})
-  add_library(${object} OBJECT "${CMAKE_CURRENT_BINARY_DIR}/${object}.c")
-  set_target_properties(${object} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_link_libraries(${object} PRIVATE Python::Module)
-  gradops_options(${stem} ${object} -DCYTHON_NO_PYINIT_EXPORT -ffunction-sections -fdata-sections ${ARGN})
-endfunction()
-
-# One build of a kernel, or of what is linked into each one of its level and precision.
+# One build of a kernel, which borrows functions of the `storage_blocks` of its level and precision.
 function(gradops_build_one stem real level)
-  set(name ${stem}_${real}_${level})
-  if(stem STREQUAL GRADOPS_LINKED)
-    gradops_object(${stem} ${name} ${ARGN} -DGRADOPS_REAL_${real})
-  else()
-    gradops_module(${stem} ${name} ${ARGN} -DGRADOPS_REAL_${real})
-    target_link_libraries(${name} PRIVATE ${GRADOPS_LINKED}_${real}_${level} ${GRADOPS_LINK_USED})
-  endif()
+  gradops_module(${stem} ${stem}_${real}_${level} ${ARGN} -DGRADOPS_REAL_${real} -DGRADOPS_STORAGE=storage_blocks_${real}_${level})
 endfunction()
 
 function(gradops_runtime stem)

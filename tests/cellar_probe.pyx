@@ -111,6 +111,18 @@ def narrow_strided(int storage, src, int64_t n, dst, int64_t step):
     _storage.narrow_strided(storage, reals_of(src), n, bytes_of(dst), step)
 
 
+_storage.borrow_blocks()
+
+
+def interleave_lines(int step, src, int64_t distance, int64_t n, dst):
+    if step == 2:
+        _storage.interleave_lines(2, reals_of(src), distance, n, reals_of(dst))
+    elif step == 3:
+        _storage.interleave_lines(3, reals_of(src), distance, n, reals_of(dst))
+    else:
+        _storage.interleave_lines(4, reals_of(src), distance, n, reals_of(dst))
+
+
 def widen_block(int storage, src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, dst, int64_t ld):
     _storage.widen_block(storage, bytes_of(src), src_row, src_col, rows, cols, reals_of(dst), ld)
 

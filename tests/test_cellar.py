@@ -29,7 +29,6 @@ from gradops.testing import LEVELS, OPS, Problem, dtype_named, forced, random_in
 REPOSITORY = Path(__file__).parent.parent
 KERNELS = REPOSITORY / "src" / "gradops" / "_kernels"
 PROBE = Path(__file__).with_name("cellar_probe.pyx")
-LINKED = KERNELS / "storage_blocks.pyx"
 pytestmark = pytest.mark.skipif(not KERNELS.is_dir(), reason="the tests do not lie in a checkout with its sources")
 
 PRECISIONS = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64"}
@@ -63,7 +62,14 @@ def flags(precision, level):
         "-w",
         "-Wno-all",  # with which GCC would still look for what it may not say
         *selecting,
-        *(f"-D{name}" for name in (*definitions, f"GRADOPS_REAL_{precision}")),
+        *(
+            f"-D{name}"
+            for name in (
+                *definitions,
+                f"GRADOPS_REAL_{precision}",
+                f"GRADOPS_STORAGE=storage_blocks_{precision}_{level}",
+            )
+        ),
     ]
 
 
@@ -81,7 +87,7 @@ def probes(tmp_path_factory):
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no C compiler {compiler!r} to compile {PROBE.name} with")
     folder = tmp_path_factory.mktemp("cellar")
-    parts = cythonize([str(PROBE), str(LINKED)], include_path=[str(KERNELS)], build_dir=str(folder), quiet=True)
+    parts = cythonize([str(PROBE)], include_path=[str(KERNELS)], build_dir=str(folder), quiet=True)
     builds = {}
     wanted = [(precision, level) for level in LEVELS for precision in (["bf16"] if level in PARTIAL else REALS)]
     for precision, level in (pair for pair in wanted if runnable(pair[1])):
@@ -287,6 +293,18 @@ def test_steps_read_and_write_nothing_between(probe, storage, at_the_edge):
         if step < 4:
             with only(step * np.arange(n), together, storage, ("store_every", n, step)) as dst:
                 probe.store_every(step, together, n, dst)
+
+
+@every_real
+def test_lines_are_woven(probe, storage, at_the_edge):
+    size = probe.SIZES["VL"]
+    for step, n in product((2, 3, 4), (1, 2, size - 1, size, 3 * size + 1, 6 * size, 7 * size + 5)):
+        each = -(-n // (step * size)) * size + size
+        lines = integers((step, each), storage)
+        whole = -(-n // (step * size)) * step * size
+        expected = lines[:, : whole // step].T.reshape(-1)
+        with only(np.arange(whole), expected, storage, (step, n)) as dst:
+            probe.interleave_lines(step, at_the_edge(lines), each, n, dst)
 
 
 @every_real

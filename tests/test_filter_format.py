@@ -70,7 +70,7 @@ def test_both_orders_give_the_same_bits(op, problem):
 @pytest.mark.parametrize(("op", "problem"), rows(LARGER, CONVOLUTIONS), ids=str)
 def test_both_orders_give_the_same_bits_at_every_level(op, problem, level):
     for dtype in DTYPES:
-        for algorithm in ("conv", "winograd", "stem", "depthwise"):
+        for algorithm in ("conv", "winograd", "stem", "depthwise", "col2im"):
             with forced(algorithm=algorithm):
                 check(op, problem, dtype)
 

@@ -70,8 +70,10 @@ BENCH_MAY_IMPORT = {
 }  # fmt: skip
 BUILT_ONCE = {"entry", "runtime", "tensorflow_kernels", "torch_convolution", "xla"}
 """The compiled modules that are no kernels."""
-LINKED = {"storage_blocks"}
-"""What is no module, but linked into each kernel of its level and precision."""
+LENT = {"storage_blocks"}
+"""What is no kernel, but lends each kernel of its level and precision some functions."""
+CALLING = {"_band", "_partials", "_patches", "_ring"}
+"""What kernels share that calls those."""
 # The same for packages. Only users import adapters; they take from the floors below what is named here.
 TORCH_MAY_IMPORT = {
     "__init__": {"torch", "torch._functions", "torch._override"},
@@ -126,8 +128,20 @@ TENSORFLOW_MAY_IMPORT = {
 ALGORITHMS_MAY_IMPORT = {
     "__init__": {
         f"_algorithms.{name}"
-        for name in ("exchange", "gemv", "inplace", "patches", "planes", "sharing", "stem", "task", "winograd")
+        for name in (
+            "col2im",
+            "exchange",
+            "gemv",
+            "inplace",
+            "patches",
+            "planes",
+            "sharing",
+            "stem",
+            "task",
+            "winograd",
+        )
     },
+    "col2im": {"_algorithms.task"},
     "exchange": {"_algorithms.task"},
     "gemv": {"_algorithms.patches", "_algorithms.sharing", "_algorithms.task"},
     "inplace": {"_algorithms.task"},
@@ -270,7 +284,7 @@ def kernel_parts():
 
 
 def kernels():
-    return [path for path in kernel_sources() if path.stem not in BUILT_ONCE | LINKED]
+    return [path for path in kernel_sources() if path.stem not in BUILT_ONCE | LENT]
 
 
 def code_of(path):
@@ -298,9 +312,8 @@ def test_kernels_are_built_and_belong_to_an_op(path):
     if path.stem in BUILT_ONCE:
         assert f"gradops_runtime({path.stem})" in (REPOSITORY / "CMakeLists.txt").read_text()
         return
-    if path.stem in LINKED:
+    if path.stem in LENT:
         assert stems_of(path) == {f"{path.stem}_{real}" for real in ("f32", "f64", "bf16")}
-        assert f"set(GRADOPS_LINKED {path.stem})" in (REPOSITORY / "cmake" / "GradopsKernels.cmake").read_text()
         return
     assert stems_of(path) <= MEASURING | {stem for op in OPS.values() for stem in op.stems}
 
@@ -321,14 +334,32 @@ def test_python_sees_no_function_of_a_kernel_but_its_entry(path):
 
 
 @CHECKOUT
-def test_what_is_linked_into_kernels_has_no_door_for_python():
-    folder = REPOSITORY / "src" / "gradops" / "_kernels"
-    for stem in LINKED:
-        code = code_of(folder / f"{stem}.pyx")
-        assert not re.search(r"^(?:def|cpdef|class|entry|\w+ =)", code, re.MULTILINE)
-        public = set(re.findall(r"^cdef public void (\w+)\(", code, re.MULTILINE))
-        shared = set(re.findall(r"^    void (\w+)\(.*;$", (folder / "_storage.pxd").read_text(), re.MULTILINE))
-        assert public and public == shared
+def test_what_kernels_borrow_has_no_door_but_its_capsules():
+    for stem in LENT:
+        code = code_of(REPOSITORY / "src" / "gradops" / "_kernels" / f"{stem}.pyx")
+        assert not re.search(r"^(?:def|cpdef|class|entry)\b", code, re.MULTILINE)
+        assert re.findall(r"^(\w+) = (\w+)\(", code, re.MULTILINE) == [
+            ("widen_blocks", "lent"),
+            ("narrow_blocks", "lent"),
+        ]
+
+
+@CHECKOUT
+@pytest.mark.parametrize("path", kernels(), ids=lambda path: path.stem)
+def test_kernels_borrow_what_they_call(path):
+    parts = [part for part in kernel_parts() if part.stem.startswith(f"{path.stem}_")]
+    calls = re.search(r"\b(?:widen_block|narrow_block)\(", "".join(map(code_of, [path, *parts])))
+    borrows = re.findall(r"^borrow_blocks\(\)\nentry = ", code_of(path), re.MULTILINE)
+    assert len(borrows) == bool(
+        calls or re.search(rf"^from (?:{'|'.join(CALLING)}) cimport", code_of(path), re.MULTILINE)
+    )
+
+
+@CHECKOUT
+def test_code_that_calls_what_is_borrowed_is_known():
+    shared = [path for path in (REPOSITORY / "src" / "gradops" / "_kernels").glob("*.pxd") if path.stem != "_storage"]
+    calling = {path.stem for path in shared if re.search(r"\b(?:widen_block|narrow_block)\(", code_of(path))}
+    assert calling == CALLING
 
 
 @CHECKOUT

@@ -102,6 +102,7 @@ BOUNDED = [
     Problem(n=1, h=40, w=4096, c=32, m=1, r=7, s=3, strides=(2, 2), padding="SAME"),
     Problem(n=1, h=40, w=4000, c=32, m=1, r=7, s=3, dilations=(1, 2048), padding="SAME"),
     Problem(n=1, h=160, w=2000, c=32, m=1, r=3, s=3, strides=(16, 16), padding="SAME"),
+    Problem(n=1, h=400, w=410, c=5, k=40, r=5, s=5, dilations=(3, 1), padding="SAME"),
     Problem(n=1, h=1500, w=1100, c=2, m=1, r=3, s=3, padding="SAME"),  # planes larger than what a thread may take
 ]
 

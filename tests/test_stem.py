@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checks import check_edge, check_integers, check_random, check_special, check_threads, running
+from checks import besides_col2im, check_edge, check_integers, check_random, check_special, check_threads, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -176,7 +176,7 @@ PATCHES = {"h": 16, "w": 32, "r": 4, "s": 4, "strides": (4, 4)}
 )
 def test_few_channels_of_a_wide_result_take_it(options, ops):
     problem = Problem(**{"h": 9, "w": 24, "c": 3, "k": 64, "r": 3, "s": 3, "padding": "SAME"} | options)
-    assert {name for name, op in OPS.items() if op.kind == "dense" and accepting(op, problem)[0] == "stem"} == ops
+    assert {name for name, op in OPS.items() if op.kind == "dense" and besides_col2im(op, problem)[0] == "stem"} == ops
 
 
 @pytest.mark.parametrize(
@@ -263,5 +263,7 @@ def test_pairs_of_long_planes_leave_fewer_filters_to_it(options, taken, level, c
 )
 def test_multipliers_take_it(options, of):
     problem = Problem(**{"h": 9, "w": 56, "c": 32, "r": 3, "s": 3, "padding": "SAME", "layout": "NCHW"} | options)
-    taken = [op.sizes.removesuffix("_sizes") or "output" for op in DEPTHWISE if accepting(op, problem)[0] == "stem"]
+    taken = [
+        op.sizes.removesuffix("_sizes") or "output" for op in DEPTHWISE if besides_col2im(op, problem)[0] == "stem"
+    ]
     assert " ".join(taken) == of

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import assert_same_bits, check_edge, check_threads, running
+from checks import assert_same_bits, besides_col2im, check_edge, check_threads, running
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
@@ -245,7 +245,7 @@ def test_numbers_of_16_bits_take_what_is_preferred_for_them(level, capfd, monkey
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
     def accepted(**changed):
-        return accepting(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | changed))
+        return besides_col2im(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | changed))
 
     assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
     for refused in {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
@@ -271,7 +271,7 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
 def test_planes_are_for_small_strides_and_preferred_for_long_rows():
     def accepted(op, **changed):
         given_ = {"h": 20, "w": 40, "c": 2, "m": 1, "padding": "SAME", "layout": "NCHW"} | changed
-        return accepting(OPS[f"depthwise_conv2d_native{op}"], Problem(**given_))
+        return besides_col2im(OPS[f"depthwise_conv2d_native{op}"], Problem(**given_))
 
     preferred, accepting_ = ("planes", "depthwise"), ("depthwise", "planes")
     for op in "", "_backprop_input":
@@ -305,7 +305,7 @@ def test_no_result_depends_on_what_scratch_held_before(op, problem, level):
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 def test_few_channels_that_come_last_become_planes(op):
     def accepted(c, **sizes):
-        return accepting(op, Problem(**{"h": 40, "w": 40, "c": c, "m": 1, "padding": "SAME"} | sizes))
+        return besides_col2im(op, Problem(**{"h": 40, "w": 40, "c": c, "m": 1, "padding": "SAME"} | sizes))
 
     most = MOST_LAST_CHANNELS[op.result]
     assert accepted(2) == accepted(most) == ("planes", "depthwise")

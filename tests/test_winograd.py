@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import check_threads, running
+from checks import besides_col2im, check_threads, running
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import exact_case
@@ -155,7 +155,7 @@ def test_filters_of_few_pixels_are_summed_at_once():
 )
 def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channels_on(options, chosen):
     problem = Problem(**{"n": 17, "h": 9, "w": 9, "c": LEAST_DILATED, "k": LEAST_DILATED, "padding": "SAME"} | options)
-    assert {accepting(op, problem) for op in DENSE} == {chosen}
+    assert {besides_col2im(op, problem) for op in DENSE} == {chosen}
     assert set(chosen) <= set(ALGORITHMS)
 
 
@@ -173,9 +173,9 @@ def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channe
 )
 def test_channels_that_fill_one_vector_take_the_gemm(channels, chosen):
     problem = Problem(n=2, h=9, w=9, c=channels[0], k=channels[1], padding="SAME")
-    taken = {op.result: accepting(op, problem)[0] for op in DENSE}
+    taken = {op.result: besides_col2im(op, problem)[0] for op in DENSE}
     assert taken == dict(zip(("output", "input", "filter"), chosen, strict=True))
-    planes = {op.result: accepting(op, replace(problem, layout="NCHW"))[0] for op in DENSE}
+    planes = {op.result: besides_col2im(op, replace(problem, layout="NCHW"))[0] for op in DENSE}
     few = "conv" if max(channels) <= MOST_NARROW else "winograd"
     assert planes == {"output": taken["output"], "input": taken["input"], "filter": few}
 
@@ -214,7 +214,7 @@ def test_dilated_planes_take_winograd_for_whole_vectors_of_channels(channels, pl
         n=2, h=2 * LEAST_CUT_PART, w=9, c=channels[0], k=channels[1], padding="SAME", dilations=(2, 1), layout="NCHW"
     )
     for op in DENSE:
-        assert accepting(op, problem)[0] == (filters if op.result == "filter" else planes), op
+        assert besides_col2im(op, problem)[0] == (filters if op.result == "filter" else planes), op
 
 
 def test_dilated_planes_of_16_bits_take_conv():

@@ -4,6 +4,7 @@
 `conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1
 `gemv`                  a matrix times some vectors: outputs and gradients of inputs, few of whose pixels share their taps
+`col2im`                each tap's products with all of dy, added to where they belong: gradients of inputs, few channels, taps that lie outside
 `stem`                  vectors of pixels; few channels: of the result, or, channels first, on a side of the filter
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers, or few inputs and as many outputs
 `planes`                the same over planes: channels first, or few last, which are turned; one filter for each, strides 1 and 2
@@ -17,7 +18,7 @@
 
 from __future__ import annotations
 
-from . import exchange, gemv, inplace, planes, stem, winograd
+from . import col2im, exchange, gemv, inplace, planes, stem, winograd
 from .patches import side_by_side
 from .planes import reads_apart
 from .sharing import UNKNOWN, WINOGRAD_PRODUCTS, Sharing
@@ -36,7 +37,7 @@ __all__ = [
     "stem_of",
 ]
 
-ALGORITHMS = ("conv", "gemv", "winograd", "stem", "inplace", "planes", "depthwise")
+ALGORITHMS = ("conv", "gemv", "col2im", "winograd", "stem", "inplace", "planes", "depthwise")
 """All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
 
 MOST_MULTIPLIERS = 64
@@ -63,19 +64,24 @@ def _of_sums(task: Task) -> tuple[str, ...]:
         found = _with("conv", True, tuple(name for name in found if name != "conv"))
     if gemv.accepts(task):
         found = _with("gemv", gemv.wins(task, found[0]), found)
-    return found
+    return _and_col2im(task, found)
 
 
 def _of_stencils(task: Task) -> tuple[str, ...]:
     """Those for one input a group."""
     found: tuple[str, ...] = ("conv",) if task.outputs > MOST_MULTIPLIERS else ("depthwise",)
     if task.outputs != 1:
-        return _with("stem", stem.wins(task), found) if stem.accepts(task) else found
+        return _and_col2im(task, _with("stem", stem.wins(task), found) if stem.accepts(task) else found)
     if inplace.accepts(task):
         found = _with("inplace", inplace.wins(task), found)
     if planes.accepts(task):
         found = _with("planes", planes.wins(task), found)
-    return found
+    return _and_col2im(task, found)
+
+
+def _and_col2im(task: Task, others: tuple[str, ...]) -> tuple[str, ...]:
+    """That one more."""
+    return _with("col2im", col2im.wins(task, others[0]), others) if col2im.accepts(task) else others
 
 
 def _with(name: str, wins: bool, others: tuple[str, ...]) -> tuple[str, ...]:
@@ -94,7 +100,7 @@ _STEMS = {
     )
     for algorithm in ALGORITHMS
     for work in ("gather", "reduce")
-    if (algorithm, work) != ("gemv", "reduce")
+    if (algorithm, work) not in (("gemv", "reduce"), ("col2im", "reduce"))
 }
 
 STEMS = frozenset(stem for stems in _STEMS.values() for stem in stems)

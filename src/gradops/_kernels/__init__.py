@@ -12,7 +12,7 @@ kernels.h           the only C, in parts:
     halves.h        float16 and bfloat16: to and from float32
 _problem.pxd        the struct that `gradops._geometry` packs: tensors, strides and the lanes that map pixels to pixels
 _storage.pxd        widen and narrow: the one place that knows storage dtypes
-storage_blocks.pyx  the same for blocks, transposed if need be: no module, but linked into each kernel
+storage_blocks.pyx  the same for blocks, transposed if need be: no kernel, but lent to each of its level and precision
 _entry.pxd          the signature of kernels, and recipes as C sees them
 _blocks.pxd         blocks of work, shared among threads
 _partials.pxd       adds the partial sums of a reduction in order
@@ -29,6 +29,7 @@ _bundle.pxd         several groups of few channels as one
 _lines.pxd          cache lines of what is needed next
 winograd_gather.pyx, winograd_reduce.pyx, _winograd.pxd    3x3 taps in fewer products
 gemv_gather.pyx     few pixels
+col2im_gather.pyx   products of each tap with all pixels, added to where they belong
 stem_gather.pyx, stem_reduce.pyx              few channels, channels first
 
 Depthwise convolutions and small groups:

@@ -1,5 +1,6 @@
 # cython: language_level=3, cdivision=True
 """Storage dtypes: the one place that knows them. `widen` reads any of them into `real`, `narrow` rounds once on the way out."""
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 from _problem cimport divide_up, larger, smaller
 
@@ -81,6 +82,7 @@ cdef extern from "kernels.h" nogil:
     void narrow_rows(const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t row)
     void store_every(int step, const real *src, int64_t n, real *dst)
     void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst)
+    void interleave_lines(int step, const real *src, int64_t distance, int64_t n, real *dst)
     void interleave(const real *even, const real *odd, int64_t n, real *dst)
     void clear(real *dst, int64_t n)
     bint rows_finite(const real *src, int64_t ld, int64_t rows, int64_t n)
@@ -95,13 +97,34 @@ cdef extern from "kernels.h" nogil:
     void copy_halves(const void *src, int64_t n, void *dst)
 
 
-cdef extern from *:                                     # storage_blocks.pyx
+cdef extern from *:                                     # storage_blocks.pyx, built for the same level and precision
     """
-    void widen_any_block(int, const char *, int64_t, int64_t, int64_t, int64_t, real *, int64_t);
-    void narrow_any_block(int, const real *, int64_t, int64_t, int64_t, char *, int64_t, int64_t);
+    #define GRADOPS_NAME(module) GRADOPS_TEXT(module)
+    #define GRADOPS_TEXT(module) "gradops._kernels." #module
+    #define STORAGE_BLOCKS GRADOPS_NAME(GRADOPS_STORAGE)
+    static void (*widen_lent)(int, const char *, int64_t, int64_t, int64_t, int64_t, real *, int64_t);
+    static void (*narrow_lent)(int, const real *, int64_t, int64_t, int64_t, char *, int64_t, int64_t);
+    static void keep_lent(void *widen, void *narrow) { *(void **)&widen_lent = widen, *(void **)&narrow_lent = narrow; }
     """
-    void widen_any_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil
-    void narrow_any_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil
+    const char *STORAGE_BLOCKS
+    void widen_lent(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil
+    void narrow_lent(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil
+    void keep_lent(void *widen, void *narrow)
+
+
+cdef extern from "Python.h":
+    object PyImport_ImportModule(const char *name)
+
+
+cdef inline object lent(void *function):
+    return PyCapsule_New(function, "gradops.lent", NULL)
+
+
+cdef inline int borrow_blocks() except -1:
+    """Finds what widen_block and narrow_block call: every kernel that does has to, once, when it is imported."""
+    cdef object lender = PyImport_ImportModule(STORAGE_BLOCKS)
+    keep_lent(PyCapsule_GetPointer(lender.widen_blocks, "gradops.lent"), PyCapsule_GetPointer(lender.narrow_blocks, "gradops.lent"))
+    return 0
 
 
 cdef enum Storage:                                      # as in gradops._arrays.STORAGE
@@ -227,9 +250,9 @@ cdef inline void widen_block(int storage, const char *src, int64_t src_row, int6
         for r in range(rows):
             store(dst + r * ld, load(<const real *> src + r * src_row))
     else:
-        widen_any_block(storage, src, src_row, src_col, rows, cols, dst, ld)
+        widen_lent(storage, src, src_row, src_col, rows, cols, dst, ld)
 
 
 cdef inline void narrow_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
     """dst[r dst_row + c dst_col] = src[r ld + c], the inverse of widen_block."""
-    narrow_any_block(storage, src, ld, rows, cols, dst, dst_row, dst_col)
+    narrow_lent(storage, src, ld, rows, cols, dst, dst_row, dst_col)

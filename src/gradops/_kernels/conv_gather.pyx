@@ -20,7 +20,7 @@ from _gemm cimport KC, LD, NOTHING, READS, READ_WRITE, Operands, Stream, operand
 from _patches cimport Patches, Pixel, advance, dst_in_planes, patches, pixel, pixels, slots
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, MR, NR, TILE, begin_tiles, cache_ways, end_tiles, is_intel, item_size, narrow_block
+from _storage cimport real, MR, NR, TILE, borrow_blocks, begin_tiles, cache_ways, end_tiles, is_intel, item_size, narrow_block
 
 cdef enum:
     PIXELS = 128 + TILE // 2 * 16                       # that are packed at a time, of tiles 256; in pixel rows rounded down to register tiles
@@ -363,4 +363,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(failed, &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

@@ -22,7 +22,7 @@ from _patches cimport Patches, Pixel, Rows, dst_in_planes, dst_in_rows, lie_in_p
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, even_parts, smaller, larger, part, problem_size, taps_innermost, useful_threads
 from _scratch cimport allocate_bytes, padded, release
 from _sheet cimport Axis
-from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, begin_tiles, cache_ways, clear, end_tiles, is_intel, item_size, widen_block, pair_lines, pair_rows
+from _storage cimport real, LINE, MR, NR, NV, PAIR, TILE, VL, REAL_STORAGE, borrow_blocks, begin_tiles, cache_ways, clear, end_tiles, is_intel, item_size, widen_block, pair_lines, pair_rows
 
 cdef enum:
     DEPTH = 256                                         # pixels that are packed at a time, at most
@@ -587,4 +587,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive_bundles(&w, num_threads) if bundled_groups(w.g) > 1 else drive(&w, num_threads), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

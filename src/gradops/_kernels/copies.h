@@ -136,6 +136,26 @@ static inline void store_every(const int step, const real *src, int64_t n, real 
 }
 #endif
 
+/* dst[step i + l] = src[l distance + i] for step i + l < n, l < step; writes whole vectors. A line has `step` vectors for each of its parts', which are read as far as
+   the next whole one. */
+static inline __attribute__((always_inline)) void interleave_lines(const int step, const real *src, int64_t distance, int64_t n, real *dst) {
+    for (; n > 0; n -= step * VL, src += VL, dst += step * VL) {
+        for (int k = 0; k < step; k++) {
+            const int first = k * VL / step;
+            vec woven = load(src + first);
+            for (int l = 1; l < step; l++) {
+                lane_indices at;
+                for (int i = 0; i < VL; i++) {
+                    const int from = (k * VL + i) / step - first;
+                    at[i] = (k * VL + i) % step == l ? VL + from : l == 1 ? from : i;
+                }
+                woven = __builtin_shuffle(woven, load(src + l * distance + first), at);
+            }
+            store(dst + k * VL, woven);
+        }
+    }
+}
+
 /* Every other one of 2 VL numbers, whose halves a and b are, from the first one or the second one on. */
 static inline vec even_lanes(vec a, vec b) {
     lane_indices even;

@@ -16,7 +16,7 @@ from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, 
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, hull, larger, smaller, part, useful_threads
 from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, ring_height, ring_row, ring_width
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, VL, MR, REAL_STORAGE, all_finite, exchange, item_size, clear, load, load_once, prefetch_soon, store, zero, narrow_block, widen_block
+from _storage cimport real, vec, VL, MR, REAL_STORAGE, borrow_blocks, all_finite, exchange, item_size, clear, load, load_once, prefetch_soon, store, zero, narrow_block, widen_block
 
 cdef enum:
     TILE = 14                                           # pixels of a register tile, at most
@@ -417,4 +417,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads, &finite), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

@@ -17,7 +17,7 @@ from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
 from _scratch cimport padded
-from _storage cimport real, vec, MR, VL, exchange, item_size, clear, load, prefetch_soon, store, zero
+from _storage cimport real, vec, MR, VL, borrow_blocks, exchange, item_size, clear, load, prefetch_soon, store, zero
 
 cdef enum:
     TAPS = 8                                            # of a register tile with one row of them, at most
@@ -343,4 +343,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

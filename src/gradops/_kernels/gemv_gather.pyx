@@ -14,7 +14,7 @@ from _gemm cimport NOTHING, READS, Operands, operands, stream, gemm_block, gemm_
 from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, MR, NR, REAL_STORAGE, VL, clear, item_size, narrow_block, widen_block
+from _storage cimport real, MR, NR, REAL_STORAGE, VL, borrow_blocks, clear, item_size, narrow_block, widen_block
 
 cdef enum:
     DEPTH = 512                                         # slots that are packed at a time, at most, and multiplied by dots, which keeps them in the first cache
@@ -288,4 +288,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return NO_MEMORY if drive(&w, num_threads) else DONE
 
 
+borrow_blocks()
 entry = exported(compute)

@@ -16,7 +16,7 @@ from _entry cimport exported, outcome
 from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
+from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
 
 cdef enum:
     BLOCKS_PER_THREAD = 4                               # rows, then channels, are split until there are as many
@@ -516,4 +516,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads, &finite), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

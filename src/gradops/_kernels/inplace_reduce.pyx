@@ -17,7 +17,7 @@ from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PA
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, cache_ways, clear, is_intel, item_size, load, load_wide, prefetch_now, prefetch_soon, settle, store, unknown, widen_block, zero
+from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, cache_ways, clear, is_intel, item_size, load, load_wide, prefetch_now, prefetch_soon, settle, store, unknown, widen_block, zero
 
 cdef enum:
     SUMS = 14                                           # of a register tile, at most
@@ -528,4 +528,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

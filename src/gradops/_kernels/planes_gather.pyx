@@ -14,7 +14,7 @@ from _entry cimport exported, outcome
 from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copy_size, first_cell, held_planes, is_apart, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, turned_channels, view, view_size
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, all_finite, clear, item_size, keep, load, load_stored, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, borrow_blocks, all_finite, clear, item_size, keep, load, load_stored, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
 
 
 cdef enum:
@@ -623,4 +623,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads, &finite), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

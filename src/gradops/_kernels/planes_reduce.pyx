@@ -15,7 +15,7 @@ from _partials cimport Total, aim_total, store_block, sum_spans
 from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copied_rows, copy_run, copy_size, held_planes, is_apart, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, turned_channels, view, view_size
 from _problem cimport Lane, Problem, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, borrow_blocks, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen_block, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
@@ -479,4 +479,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

@@ -14,7 +14,7 @@ from _entry cimport exported, outcome
 from _patches cimport BY_SLOT, pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, takes_turns, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, MR, VL, all_finite, fetch_lines, item_size, load_once, prefetch_soon, store, zero, narrow_block, narrow_in_turns, widen_block
+from _storage cimport real, vec, MR, VL, borrow_blocks, all_finite, fetch_lines, item_size, load_once, prefetch_soon, store, zero, narrow_block, narrow_in_turns, widen_block
 
 cdef enum:
     CHANNELS = 8                                        # of dst in a group, at most
@@ -301,4 +301,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads, &finite), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

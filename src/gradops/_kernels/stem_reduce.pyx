@@ -15,7 +15,7 @@ from _partials cimport Total, aim_total, store_block, sum_spans
 from _patches cimport BY_SLOT, pack_line
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport padded
-from _storage cimport real, vec, LINE, MR, REAL_STORAGE, VL, clear, item_size, keep, lane_mask, load, prefetch_soon, store, transpose, widen
+from _storage cimport real, vec, LINE, MR, REAL_STORAGE, VL, borrow_blocks, clear, item_size, keep, lane_mask, load, prefetch_soon, store, transpose, widen
 
 cdef enum:
     BLOCKS = 16                                         # rows are split into spans until there are as many blocks
@@ -347,4 +347,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

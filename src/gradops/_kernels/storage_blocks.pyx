@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Blocks of numbers from how they are stored to what is computed with, and back: rows are copied, columns transposed in registers.
 
-No module: compiled once for each level and precision, and linked into each of its kernels (`widen_block` and `narrow_block` of `_storage.pxd`). Inlined in their
-callers, it took a quarter longer to build all kernels, compiled by each of them an eighth, and none was faster.
+No kernel: built once for each level and precision, and lent to each of its kernels (`widen_block` and `narrow_block` of `_storage.pxd`). Inlined in their
+callers, it took a quarter longer to build all kernels, compiled by each of them an eighth, linked into each a seventh of the wheel, and none was faster.
 
 *Assumes:* what is written overlaps nothing that is read.
 """
 from libc.stdint cimport int64_t
 from _problem cimport divide_up, larger, smaller
-from _storage cimport real, vec, VL, WIDE, BFLOAT16, FLOAT16, clear, copy, copy_halves, copy_rows_every, has_halves, is_float16, item_size, load, load_stored, narrow, narrow_strided, pair_narrowed, store, transpose, transpose_some, widen, widen_pair, widen_strided
+from _storage cimport real, vec, VL, WIDE, BFLOAT16, FLOAT16, clear, copy, copy_halves, copy_rows_every, has_halves, is_float16, item_size, lent, load, load_stored, narrow, narrow_strided, pair_narrowed, store, transpose, transpose_some, widen, widen_pair, widen_strided
 
 
 cdef inline void widen_rows_strided(int storage, const char *src, int64_t src_row, int64_t step, int64_t rows, int64_t n, real *dst, int64_t ld) noexcept nogil:
@@ -103,7 +103,7 @@ cdef inline void widen_vectors(int storage, const char *src, int64_t src_row, in
             store(dst + r * ld + i * VL, load_stored(storage, src + (r * src_row + i * VL) * 2))
 
 
-cdef public void widen_any_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
+cdef void widen_any_block(int storage, const char *src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, real *dst, int64_t ld) noexcept nogil:
     """dst[r ld + c] = src[r src_row + c src_col]."""
     cdef int64_t size = item_size(storage), r, c, i, j, most, height, width
     if src_col == 1 and cols == VL:                     # a constant: vectors without a call for each
@@ -128,7 +128,7 @@ cdef public void widen_any_block(int storage, const char *src, int64_t src_row, 
                 widen_turned(storage, src + (r + c * src_col) * size, src_col, height, width, dst + r * ld + c, ld)
 
 
-cdef public void narrow_any_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
+cdef void narrow_any_block(int storage, const real *src, int64_t ld, int64_t rows, int64_t cols, char *dst, int64_t dst_row, int64_t dst_col) noexcept nogil:
     """dst[r dst_row + c dst_col] = src[r ld + c]."""
     cdef int64_t size = item_size(storage), r, c, i, j, most, height, width
     if dst_col == 1 and cols == VL:
@@ -148,3 +148,7 @@ cdef public void narrow_any_block(int storage, const real *src, int64_t ld, int6
             for j in range(divide_up(cols, VL)):
                 c = block_start(j, cols, VL)
                 narrow_turned(storage, src + r * ld + c, ld, height, width, dst + (r + c * dst_col) * size, dst_col)
+
+
+widen_blocks = lent(<void *> widen_any_block)
+narrow_blocks = lent(<void *> narrow_any_block)

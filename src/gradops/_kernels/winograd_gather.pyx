@@ -14,7 +14,7 @@ from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _problem cimport Problem, Lane, row_lanes, col_lanes, divide_up, even_parts, larger, part, smaller, taps_innermost, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, NV, NR, VL, all_finite, clear, item_size, narrow_block, widen_block
+from _storage cimport real, NV, NR, VL, borrow_blocks, all_finite, clear, item_size, narrow_block, widen_block
 from _winograd cimport LINE, PLANES, RUN, Run, Tiles, pack_src, restore_dst, run_at, tile_count, tiles, transform_filter
 
 cdef enum:
@@ -228,4 +228,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

@@ -13,7 +13,7 @@ from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, smaller, larger, part, taps_innermost, useful_threads
-from _storage cimport real, NR, NV, VL, clear, item_size, widen_block
+from _storage cimport real, NR, NV, VL, borrow_blocks, clear, item_size, widen_block
 from _winograd cimport LINE, PLANES, Run, Tiles, pack_src, restore_filter, run_at, tile_count, tiles, transform_dst
 
 cdef enum:
@@ -195,4 +195,5 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     return outcome(drive(&w, num_threads), &finite)
 
 
+borrow_blocks()
 entry = exported(compute)

@@ -144,7 +144,13 @@ _OPERANDS = {
 def _convolution(name: str, raw_name: str, kind: str, sizes: str) -> Op:
     work = "reduce" if sizes == "filter_sizes" else "gather"
     own = ("inplace", "planes") if kind == "depthwise" else ("conv", "winograd")
-    algorithms = (*own, "depthwise", "stem", *(("gemv",) if kind == "dense" and work == "gather" else ()))
+    algorithms = (
+        *own,
+        "depthwise",
+        "stem",
+        *(("gemv",) if kind == "dense" and work == "gather" else ()),
+        *(("col2im",) if sizes == "input_sizes" else ()),
+    )
     return Op(
         name=name,
         raw_name=raw_name,

@@ -1,0 +1,107 @@
+"""Where each tap's products with all pixels of dy are added to where they belong: few channels, short rows, and filters most of whose taps lie outside."""
+
+from __future__ import annotations
+
+from .task import Task
+
+MOST_PIXELS, MOST_NUMBERS = 2048, 1 << 16
+"""Pixels of the rows of dy that one row of a gradient reads, and numbers of such a row of one channel, at most: what `col2im` keeps of them."""
+
+SUM = 48
+"""Products that take as long as it takes to add their sum to where it belongs."""
+
+LEAST_GAIN = {2: (0, 0.1, 0.2), 8: (0.2, 0.4, 0.6), 32: (0.4, 0.5, 0.6), 1 << 62: (1, 1.2, 1.2)}
+"""Its *gain*: products that others take for each that has a place, times the share of its own time that products are. From which one on it is taken, by the channels
+of the gradient, up to so many, for rows of up to SHORT_ROWS pixels of dy and longer ones. Channels last, more than FEW_LAST take MANY_LAST times as much; groups
+of fewer, which `stem` writes in pieces of lines that two threads share, FEW_IN_GROUPS; `conv` that multiplies pairs PAIRED_GAIN.
+
+Time of `conv` or `stem`, whichever is preferred to it, over that of `col2im`, geometric means of 9000 random problems (1x1 to 11x11 taps, strides to 4, dilations
+to 3, 7 to 128 pixels), float32, 2 threads of a Zen 4:
+
+==================  ==========  ======  ======  ======  ======  ======  ======  ======
+channels            row of dy   to 0.1  to 0.2  to 0.4  to 0.6  to 1    to 2    beyond
+==================  ==========  ======  ======  ======  ======  ======  ======  ======
+NCHW, to 2          to 16       1.24    1.71    2.29    2.95    4.29    6.15    9.19
+..                  to 30       1.09    1.20    1.64    1.83    2.61
+..                  beyond      0.53    0.93    1.18    1.32    1.36
+NCHW, to 8          to 16       0.79    0.99    1.44    1.75    2.20    2.91    4.48
+..                  to 30       0.53    0.86    1.03    1.31    1.44    2.47
+..                  beyond      0.43    0.70    0.85    0.99    1.13
+NCHW, to 32         to 16       0.55    0.68    0.86    1.10    1.55    2.17    3.55
+..                  to 30       0.48    0.65    0.89    1.04    1.27
+..                  beyond      0.41    0.56    0.80    0.91    1.16
+NCHW, beyond        to 16       0.41    0.52    0.66    0.79    1.14    1.17    2.24
+NHWC, to 8          to 16       0.74    0.91    1.26    1.50    1.97    2.81    6.18
+NHWC, to 32         to 16       0.54    0.63    0.74    0.94    1.09    1.38    2.56
+NHWC, beyond        to 16       0.25    0.36    0.48    0.64    0.79    1.02    2.09
+NHWC, groups, to 2  to 16       3.70    2.37    2.90    3.07
+..                  beyond      1.36            1.55
+NHWC, groups, to 8  to 16       1.31    1.85    1.83    1.83    2.12    2.12
+..                  beyond      0.79    1.05    1.20    1.02
+==================  ==========  ======  ======  ======  ======  ======  ======  ======
+
+float64 alike. Where `gemv` is preferred, or `conv` leaves out taps that lie outside (`Sharing.splits`), up to 8 channels 1.4 to 6, more 0.5 to 1; 1x1 taps 0.3 to 1.2.
+Beside `conv` in pairs of bfloat16 0.14 to 0.7, but where most taps lie outside.
+"""
+
+SHORT_ROWS, FEW_LAST, MANY_LAST, FEW_IN_GROUPS, PAIRED_GAIN = (16, 30), 8, 1.5, 0.2, 2
+
+FEW_TAPS, LEAST_MULTIPLIER, MULTIPLIER, FAR_APART, LEAST_ROW, LONG_ROWS = 2.8, 3, 7, 2, 8, 40
+"""The same of depthwise ops. Up to so many taps of a pixel; from which multiplier on it is taken for these, channels first; from which one on for any number of them
+or, channels last, for these, of more than two taps; from which dilation on, of any; pixels of a row of dy, at least; and for a multiplier of 1, where `planes` is
+refused. The same time over that of `depthwise` or `stem` (as many taps of a pixel as all of them over the strides):
+
+============================  ====================  ====================  ====================
+multiplier                    1                     2, 3                  4, 8
+============================  ====================  ====================  ====================
+NCHW, to 2.8 taps             0.6 to 0.8, 1.9 long  0.8 to 1.3            1.2 to 1.9
+NCHW, more                    0.2 to 0.6            0.5 to 0.7            0.5 to 0.9, 1.0 to 1.6
+NCHW, more, dilated by 3                            0.9 to 1.7            1.2 to 2.3
+NHWC, to 2.8 taps             0.4 to 1.1            0.6 to 1.3            1.1 to 1.9
+NHWC, more                    0.3 to 0.5            0.6 to 0.9            0.6 to 1.4
+============================  ====================  ====================  ====================
+"""
+
+
+def accepts(task: Task) -> bool:
+    """Whether it is the gradient of an input, of whose rows some fit."""
+    rows, cols = task.rows, task.cols
+    if task.result != "input":
+        return False
+    height = min((rows.taps - 1) * rows.dilation // rows.stride + 2, rows.out)
+    return height * cols.out <= MOST_PIXELS and rows.stride * (cols.size + 32 * cols.stride) <= MOST_NUMBERS
+
+
+def wins(task: Task, first: str) -> bool:
+    """Whether it is preferred to all others, of which one is the first."""
+    if task.stencil:
+        return _wins_multiplied(task, first)
+    few = task.channels <= FEW_LAST
+    if first in ("winograd", "depthwise") or ((first == "gemv" or task.sharing.splits) and not few):
+        return False
+    if first == "conv" and (task.one_tap or task.tiled):
+        return False
+    most = next(most for most in LEAST_GAIN if task.channels <= most)
+    least = LEAST_GAIN[most][sum(task.cols.out > most for most in SHORT_ROWS)]
+    if task.last and (task.groups > 1 or not few):
+        least *= FEW_IN_GROUPS if few else MANY_LAST
+    return _gain(task) > (PAIRED_GAIN if task.paired and first == "conv" else least)
+
+
+def _gain(task: Task) -> float:
+    """Products that others take for each that has a place, times the share of time that products are."""
+    rows, cols = task.rows, task.cols
+    others = rows.size / rows.stride * cols.size / cols.stride
+    return others / max(rows.out * cols.out, 1) * task.summed / (task.summed + SUM)
+
+
+def _wins_multiplied(task: Task, first: str) -> bool:
+    """The same of several outputs for one input, or of one."""
+    rows, cols = task.rows, task.cols
+    few = rows.taps / rows.stride * cols.taps / cols.stride <= FEW_TAPS
+    if task.outputs == 1:
+        return not task.last and first == "depthwise" and few and cols.out > LONG_ROWS
+    if task.last:
+        return few and task.outputs >= MULTIPLIER and rows.taps * cols.taps > 2
+    far = max(rows.dilation, cols.dilation) > FAR_APART
+    return cols.out >= LEAST_ROW and ((few and task.outputs >= LEAST_MULTIPLIER) or task.outputs >= MULTIPLIER or far)

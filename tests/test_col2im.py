@@ -123,6 +123,12 @@ def test_it_is_taken_for_few_channels_and_short_rows():
     assert first_of(**many, c=32) == "col2im" != first_of(**many, c=33)
 
 
+def test_patches_side_by_side_are_left_to_the_gemm():
+    patches = {"n": 2, "h": 224, "w": 224, "c": 3, "k": 768, "r": 16, "s": 16, "strides": (16, 16)}
+    assert first_of(**patches) == first_of(**patches, layout="NHWC") == "conv"
+    assert first_of(**patches | {"strides": (15, 15)}) == "col2im"
+
+
 def test_it_is_taken_for_groups_that_share_a_line():
     groups = {"n": 4, "h": 40, "w": 40, "c": 64, "k": 128, "r": 2, "s": 2, "groups": 32, "layout": "NHWC"}
     assert first_of(**groups) == "col2im" != first_of(**groups | {"r": 1, "s": 1})

@@ -141,7 +141,7 @@ ALGORITHMS_MAY_IMPORT = {
             "winograd",
         )
     },
-    "col2im": {"_algorithms.task"},
+    "col2im": {"_algorithms.patches", "_algorithms.task"},
     "exchange": {"_algorithms.task"},
     "gemv": {"_algorithms.patches", "_algorithms.sharing", "_algorithms.task"},
     "inplace": {"_algorithms.task"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .patches import favour_conv
 from .task import Task
 
 MOST_PIXELS, MOST_NUMBERS = 2048, 1 << 16
@@ -79,7 +80,7 @@ def wins(task: Task, first: str) -> bool:
     few = task.channels <= FEW_LAST
     if first in ("winograd", "depthwise") or ((first == "gemv" or task.sharing.splits) and not few):
         return False
-    if first == "conv" and (task.one_tap or task.tiled):
+    if first == "conv" and (task.one_tap or task.tiled or favour_conv(task)):
         return False
     most = next(most for most in LEAST_GAIN if task.channels <= most)
     least = LEAST_GAIN[most][sum(task.cols.out > most for most in SHORT_ROWS)]

@@ -3,7 +3,7 @@
 
 In parallel: blocks of (images, group, channels j, rows of dst). Packed: src [k][pixel] once for a block, the filter [tap, j][k] once, unless it lies so. Rows of a
 register tile are taps and channels, its vectors pixels; what it has computed is added to planes of dst, one for each pair of lanes, in which the pixels of a row
-of src lie side by side whatever the strides.
+of src lie side by side whatever the strides. Few channels k are multiplied as they are added.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is the gradient of an input, whose lanes read every pixel in turn, is not unpadded and not
 empty; a channel of a row of dst has at most PLANES numbers.
@@ -14,7 +14,7 @@ from _entry cimport DONE, NO_MEMORY, exported
 from _gemm cimport NOTHING, Operands, gemm_packed, gemm_tile, operands
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, LINE, MOST_STEP, MR, NR, REAL_STORAGE, VL, borrow_blocks, clear, interleave_lines, item_size, keep, lane_mask, load, narrow_block, store, widen_block
+from _storage cimport real, vec, LINE, MOST_STEP, MR, NR, REAL_STORAGE, VL, borrow_blocks, clear, interleave_lines, item_size, keep, lane_mask, load, narrow_block, store, widen_block, zero
 
 cdef enum:
     DEPTH = 128                                         # channels k that are packed and multiplied at a time, at most
@@ -23,6 +23,7 @@ cdef enum:
     ROWS = 2 * MR                                       # of a product, at most
     STEP = 128                                          # pixels of a product, about
     MANY = 256                                          # pixels that are multiplied with all taps at once, at most
+    FEW = 4                                             # channels k that are multiplied as they are added, at most
     ENOUGH = 64                                         # pixels of src that are enough for a product
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many
     CROWDED = 2048                                      # multiples of this distance, in bytes, fall on few sets of the first cache
@@ -50,7 +51,7 @@ cdef struct Gather:
     int64_t most                                        # rows of the longest lane
     int64_t images, groups, channels, height            # of a block, at most; channels of a group, and rows of each lane
     int64_t depth, line                                 # channels k at a time, and reals from one to the next of a block's pixels of src, or sums
-    bint in_turns                                       # whether columns of dst, side by side, are those of all column lanes in turn
+    bint in_turns                                       # whether dst is planes, whose columns are those of all column lanes in turn, and rows of all row lanes
     int64_t pitch, plane                                # reals from row to row of a plane, and of one, of all pairs of lanes
 
 
@@ -100,7 +101,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     for i in range(g.filter_cols):
         lane_mask(0, (w.col_places[i].count + VL - 1) % VL + 1, w.masks + i * VL)
     w.span = larger(most - w.least, 0)
-    w.in_turns = g.dst_x == 1 and 1 < g.col_lanes <= MOST_STEP and col_lanes(g).out_step == g.col_lanes
+    w.in_turns = g.dst_x == 1 and 1 < g.col_lanes <= MOST_STEP and col_lanes(g).out_step == g.col_lanes and lane_of(w, 0) >= 0
     for i in range(g.filter_cols if w.in_turns else 0):
         w.col_places[i].lane = col_lanes(g)[w.col_places[i].lane].out_start
     w.depth = smaller(g.src_channels, larger(smaller(PANEL // (smaller(1 + w.span, g.src_rows) * g.src_cols), DEPTH), 1))
@@ -187,24 +188,67 @@ cdef int64_t planes(const Block *b) noexcept nogil:
     return (b.end_group - b.first_group) * b.channels
 
 
-cdef inline void add_run(const real *src, int64_t n, vec mask, real *dst) noexcept nogil:
-    """dst[0:n] += src[0:n], the last vector under a mask."""
-    while n > VL:
-        store(dst, load(dst) + load(src))
-        src, dst, n = src + VL, dst + VL, n - VL
-    store(dst, load(dst) + keep(load(src), mask))
+cdef inline vec products(int terms, const vec *weights, const real *src, int64_t line) noexcept nogil:
+    """A vector of products: as it lies, or of so many channels k, `line` reals apart."""
+    cdef vec sum = load(src)
+    cdef int k
+    if terms:
+        sum *= weights[0]
+    for k in range(1, terms):
+        sum += weights[k] * load(src + k * line)
+    return sum
 
 
-cdef void add_row(const Gather *w, const Block *b, const Place *row, int64_t s, int64_t channel, int64_t first, int64_t end, const real *sums) noexcept nogil:
-    """Adds the products of one tap and channel, of rows first <= y < end of src of each image."""
+cdef inline void add_runs(int terms, int64_t vectors, int64_t rows, const vec *weights, const real *src, int64_t line, int64_t cols, vec mask, real *dst, int64_t ld) noexcept nogil:
+    """dst[r ld + i] += products[r cols + i] for so many vectors of rows, the last of which is masked. *Assumes:* terms is a compile-time constant of the caller."""
+    cdef int64_t v, last = (vectors - 1) * VL, _
+    for _ in range(rows):
+        for v in range(vectors - 1):
+            store(dst + v * VL, load(dst + v * VL) + products(terms, weights, src + v * VL, line))
+        store(dst + last, load(dst + last) + keep(products(terms, weights, src + last, line), mask))
+        src += cols
+        dst += ld
+
+
+cdef inline void add_terms(int terms, int64_t vectors, int64_t rows, const vec *weights, const real *src, int64_t line, int64_t cols, vec mask, real *dst, int64_t ld) noexcept nogil:
+    """add_runs for any number of vectors."""
+    if vectors == 1:
+        add_runs(terms, 1, rows, weights, src, line, cols, mask, dst, ld)
+    elif vectors == 2:
+        add_runs(terms, 2, rows, weights, src, line, cols, mask, dst, ld)
+    else:
+        add_runs(terms, vectors, rows, weights, src, line, cols, mask, dst, ld)
+
+
+cdef void add_row(const Gather *w, const Block *b, const Place *row, int64_t s, int64_t channel, int64_t first, int64_t end, const real *src, const real *filter) noexcept nogil:
+    """Adds the products of one tap and channel, of rows first <= y < end of src of each image: of few channels k without having been computed before."""
     cdef const Place *col = w.col_places + s
     cdef vec mask = load(w.masks + s * VL)
-    cdef int64_t cols = w.g.src_cols, i, y, low = larger(first, b.begin + row.shift), high = smaller(end, smaller(b.end, row_lanes(w.g)[row.lane].count) + row.shift)
-    cdef real *dst
-    for i in range(b.images):
-        dst = b.planes + (i * planes(b) + (b.group - b.first_group) * b.channels + channel) * w.plane + ((row.lane * w.g.col_lanes + col.lane) * w.height - row.shift - b.begin) * w.pitch + col.first - col.shift
-        for y in range(low, high):
-            add_run(sums + (i * (end - first) + y - first) * cols + col.first, col.count, mask, dst + y * w.pitch)
+    cdef vec[FEW] weights
+    cdef int64_t cols = w.g.src_cols, vectors = divide_up(col.count, VL), i, _, low = larger(first, b.begin + row.shift), high = smaller(end, smaller(b.end, row_lanes(w.g)[row.lane].count) + row.shift)
+    cdef real *dst = b.planes + ((b.group - b.first_group) * b.channels + channel) * w.plane
+    dst += ((row.lane * w.g.col_lanes + col.lane) * w.height + low - row.shift - b.begin) * w.pitch + col.first - col.shift
+    src += (low - first) * cols + col.first
+    for i in range(terms_of(w)):
+        weights[i] = zero() + filter[i]
+    for _ in range(b.images):
+        if terms_of(w) == 1:
+            add_terms(1, vectors, high - low, weights, src, w.line, cols, mask, dst, w.pitch)
+        elif terms_of(w) == 2:
+            add_terms(2, vectors, high - low, weights, src, w.line, cols, mask, dst, w.pitch)
+        elif terms_of(w) == 3:
+            add_terms(3, vectors, high - low, weights, src, w.line, cols, mask, dst, w.pitch)
+        elif terms_of(w) == 4:
+            add_terms(4, vectors, high - low, weights, src, w.line, cols, mask, dst, w.pitch)
+        else:
+            add_terms(0, vectors, high - low, weights, src, w.line, cols, mask, dst, w.pitch)
+        src += (end - first) * cols
+        dst += planes(b) * w.plane
+
+
+cdef int terms_of(const Gather *w) noexcept nogil:
+    """Channels k that are so few that a register tile would have more to store than to multiply; else none."""
+    return <int> w.g.src_channels if w.g.src_channels <= FEW else 0
 
 
 cdef void product_tile(int m, int nv, const Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
@@ -215,11 +259,15 @@ cdef void multiply_rows(const Gather *w, const Block *b, int64_t begin, int64_t 
     """The products of rows begin <= i < end of the filter, of rows first <= y < last of src, and adds them."""
     cdef Operands p = operands(depth, NULL, w.ld, w.line, w.line, False)
     cdef int64_t parts = divide_up(end - begin, ROWS), row, after, i
+    cdef const real *filter = w.rows + b.group * w.group_rows + k
+    cdef const real *src = b.panel + (first - b.low) * w.g.src_cols
+    if terms_of(w):
+        add_rows(w, b, begin, end, first, last, src, 0, filter)
+        return
     for i in range(parts):
         row, after = begin + part(end - begin, i, parts), begin + part(end - begin, i + 1, parts)
-        gemm_packed(product_tile, False, after - row, b.images * (last - first) * w.g.src_cols, &p, w.rows + b.group * w.group_rows + row * w.ld + k,
-                    b.panel + (first - b.low) * w.g.src_cols, NR, b.sums)
-        add_rows(w, b, row, after, first, last)
+        gemm_packed(product_tile, False, after - row, b.images * (last - first) * w.g.src_cols, &p, filter + row * w.ld, src, NR, b.sums)
+        add_rows(w, b, row, after, first, last, b.sums, w.line, filter)
 
 
 cdef void multiply_steps(const Gather *w, const Block *b, int64_t begin, int64_t end, int64_t first, int64_t last, int64_t k, int64_t depth) noexcept nogil:
@@ -229,15 +277,16 @@ cdef void multiply_steps(const Gather *w, const Block *b, int64_t begin, int64_t
         multiply_rows(w, b, begin, end, first + part(last - first, i, steps), first + part(last - first, i + 1, steps), k, depth)
 
 
-cdef void add_rows(const Gather *w, const Block *b, int64_t begin, int64_t end, int64_t first, int64_t last) noexcept nogil:
-    """Adds the products of rows of the filter."""
+cdef void add_rows(const Gather *w, const Block *b, int64_t begin, int64_t end, int64_t first, int64_t last, const real *src, int64_t next, const real *filter) noexcept nogil:
+    """Adds the products of rows of the filter, each `next` reals beyond the one before."""
     cdef const Problem *g = w.g
     cdef const Place *row
     cdef int64_t channels = g.dst_channels, channel = begin % channels, tap = begin // channels, i
-    for i in range(end - begin):
+    for i in range(begin, end):
         row = w.row_places + tap // g.filter_cols
         if row.lane >= 0 and w.col_places[tap % g.filter_cols].lane >= 0 and w.col_places[tap % g.filter_cols].count > 0:
-            add_row(w, b, row, tap % g.filter_cols, channel - b.channel, first, last, b.sums + i * w.line)
+            add_row(w, b, row, tap % g.filter_cols, channel - b.channel, first, last, src, filter + i * w.ld)
+        src += next
         channel += 1
         if channel == channels:
             channel, tap = 0, tap + 1
@@ -299,31 +348,45 @@ cdef void store_plane(const Gather *w, const Block *b, const Lane *row, const re
                      dst + row_at(w, row, b.begin) + col.out_start * g.dst_x * item_size(w.storage), row.out_step * g.dst_y, col.out_step * g.dst_x)
 
 
-cdef void store_turns(const Gather *w, const Block *b, const Lane *row, const real *sums, char *dst, real *line) noexcept nogil:
-    """Rows of a lane of one channel, through a line in which all lanes of columns meet."""
-    cdef int64_t t
-    for t in range(b.begin, smaller(b.end, row.count)):
-        weave(<int> w.g.col_lanes, sums + (t - b.begin) * w.pitch, w.height * w.pitch, w.g.dst_cols, line)
-        narrow_block(w.storage, line, 0, 1, w.g.dst_cols, dst + row_at(w, row, t), 0, 1)
+cdef int64_t lane_of(const Gather *w, int64_t row) noexcept nogil:
+    """The lane of a row of dst, which are those of all row lanes in turn; -1 if they are not."""
+    cdef const Lane *lanes = row_lanes(w.g)
+    cdef int64_t i
+    for i in range(w.g.row_lanes):
+        if lanes[i].out_step == w.g.row_lanes and lanes[i].out_start == row % w.g.row_lanes:
+            return i
+    return -1
+
+
+cdef void store_turns(const Gather *w, const Block *b, const real *sums, char *dst, real *line) noexcept nogil:
+    """A channel in which all lanes of columns meet, and all lanes of rows: some rows at a time through a line, as the one piece of memory that they are."""
+    cdef const Problem *g = w.g
+    cdef int64_t lanes = g.row_lanes, row = b.begin * lanes, end = smaller(b.end * lanes, g.dst_rows), some, i
+    while row < end:
+        some = smaller(larger(ROWS * w.line // g.dst_cols, 1), end - row)
+        for i in range(row, row + some):
+            weave(<int> g.col_lanes, sums + (lane_of(w, i) * g.col_lanes * w.height + i // lanes - b.begin) * w.pitch, w.height * w.pitch, g.dst_cols, line + (i - row) * g.dst_cols)
+        narrow_block(w.storage, line, 0, 1, some * g.dst_cols, dst + row * g.dst_y * item_size(w.storage), 0, 1)
+        row += some
 
 
 cdef void store_block(const Gather *w, const Block *b, real *line) noexcept nogil:
     """Writes a block of dst."""
     cdef const Problem *g = w.g
-    cdef const Lane *row
     cdef const real *sums
-    cdef bint in_rows = g.dst_c == 1 and not w.in_turns
-    cdef int64_t i, c, r
+    cdef int64_t plane = g.col_lanes * w.height * w.pitch, i, c, r
     for i in range(b.images):
-        for c in range(1 if in_rows else planes(b)):
+        sums = b.planes + i * planes(b) * w.plane
+        if w.in_turns:
+            for c in range(planes(b)):
+                store_turns(w, b, sums + c * w.plane, dst_of(w, b, i, c), line)
+        elif g.dst_c == 1:
             for r in range(g.row_lanes):
-                row, sums = row_lanes(g) + r, b.planes + (i * planes(b) + c) * w.plane + r * g.col_lanes * w.height * w.pitch
-                if in_rows:
-                    store_rows(w, b, row, sums, dst_of(w, b, i, 0))
-                elif w.in_turns:
-                    store_turns(w, b, row, sums, dst_of(w, b, i, c), line)
-                else:
-                    store_plane(w, b, row, sums, dst_of(w, b, i, c))
+                store_rows(w, b, row_lanes(g) + r, sums + r * plane, dst_of(w, b, i, 0))
+        else:
+            for c in range(planes(b)):
+                for r in range(g.row_lanes):
+                    store_plane(w, b, row_lanes(g) + r, sums + c * w.plane + r * plane, dst_of(w, b, i, c))
 
 
 cdef void weave(int step, const real *src, int64_t distance, int64_t n, real *dst) noexcept nogil:
@@ -394,7 +457,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         w.ld = padded(g.src_channels) + PAD
         w.group_rows = taps * g.dst_channels * w.ld
         filter = g.groups * w.group_rows
-    scratch = planes_size(w) + w.depth * w.line + PAD + larger(ROWS * w.line, padded(g.dst_cols) + MOST_STEP * VL) + VL
+    scratch = planes_size(w) + w.depth * w.line + PAD + larger(ROWS * w.line, g.dst_cols) + MOST_STEP * VL
     slab = allocate(padded(filter) + threads * padded(scratch))
     if slab == NULL:
         release(w.row_places)

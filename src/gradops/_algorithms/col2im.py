@@ -100,8 +100,8 @@ def wins(task: Task, first: str) -> bool:
         return False
     if first == "conv" and (task.one_tap or task.tiled or favour_conv(task)):
         return False
-    most = next(most for most in LEAST_GAIN if task.channels <= most)
-    least = LEAST_GAIN[most][sum(task.cols.out > most for most in SHORT_ROWS)]
+    gains = next(gains for most, gains in LEAST_GAIN.items() if task.channels <= most)
+    least = gains[sum(task.cols.out > row for row in SHORT_ROWS)]
     if task.last and (task.groups > 1 or not few):
         least *= FEW_IN_GROUPS if few else MANY_LAST
     return _gain(task) > (PAIRED_GAIN if task.paired and first == "conv" else least)

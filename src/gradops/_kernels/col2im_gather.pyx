@@ -41,9 +41,8 @@ cdef struct Gather:
     const char *src
     const char *filter
     char *dst
-    const real *rows                                    # of the filter: [tap, j][k] of each group
+    real *rows                                          # of the filter: [tap, j][k] of each group, packed unless it lies so
     int64_t ld, group_rows                              # of them, and distance of groups
-    real *packed                                        # the same if the filter does not lie so, else NULL
     Place *row_places
     Place *col_places
     real *masks                                         # of each column of the filter: the lanes of the last vector of a row
@@ -81,10 +80,15 @@ cdef int64_t place_taps(const Lane *lanes, int64_t count, int64_t size, int64_t 
     return most
 
 
+cdef int64_t filter_row(const Problem *g) noexcept nogil:
+    """Distance of rows of the filter, if they lie as they are multiplied."""
+    return g.filter_dst if g.dst_channels > 1 else g.filter_x
+
+
 cdef bint lies(const Gather *w) noexcept nogil:
     """Whether the filter lies as it is multiplied, and its rows do not crowd a few sets of the first cache."""
     cdef const Problem *g = w.g
-    cdef int64_t row = g.filter_dst if g.dst_channels > 1 else g.filter_x
+    cdef int64_t row = filter_row(g)
     return w.storage == REAL_STORAGE and g.filter_src == 1 and g.filter_x == row * g.dst_channels and row * <int64_t> sizeof(real) % CROWDED != 0
 
 
@@ -171,7 +175,7 @@ cdef void pack_tap(const void *work, int64_t index, void *_) noexcept nogil:
     cdef int64_t taps = g.filter_rows * g.filter_cols, group = index // taps, tap = index % taps
     cdef int64_t at = group * g.filter_group + tap // g.filter_cols * g.filter_y + tap % g.filter_cols * g.filter_x
     widen_block(w.storage, w.filter + at * item_size(w.storage), g.filter_dst, g.filter_src, g.dst_channels, g.src_channels,
-                w.packed + group * w.group_rows + tap * g.dst_channels * w.ld, w.ld)
+                w.rows + group * w.group_rows + tap * g.dst_channels * w.ld, w.ld)
 
 
 cdef void pack_src(const Gather *w, const Block *b, int64_t k, int64_t depth) noexcept nogil:
@@ -278,7 +282,7 @@ cdef void multiply_steps(const Gather *w, const Block *b, int64_t begin, int64_t
 
 
 cdef void add_rows(const Gather *w, const Block *b, int64_t begin, int64_t end, int64_t first, int64_t last, const real *src, int64_t next, const real *filter) noexcept nogil:
-    """Adds the products of rows of the filter, each `next` reals beyond the one before."""
+    """Adds the products of rows of the filter: as they lie, each `next` reals beyond the one before, or of src, the same for all."""
     cdef const Problem *g = w.g
     cdef const Place *row
     cdef int64_t channels = g.dst_channels, channel = begin % channels, tap = begin // channels, i
@@ -390,7 +394,7 @@ cdef void store_block(const Gather *w, const Block *b, real *line) noexcept nogi
 
 
 cdef void weave(int step, const real *src, int64_t distance, int64_t n, real *dst) noexcept nogil:
-    """interleave of so many lines."""
+    """interleave_lines of 2 to MOST_STEP lines."""
     if step == 2:
         interleave_lines(2, src, distance, n, dst)
     elif step == 3:
@@ -452,7 +456,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     w.masks = <real *> w.row_places + tables - padded(g.filter_cols * VL)
     plan(w, useful_threads(g, threads, threads))
     threads = useful_threads(g, blocks(w), threads)
-    w.rows, w.ld, w.group_rows, w.packed = <const real *> w.filter, g.filter_dst if g.dst_channels > 1 else g.filter_x, g.filter_group, NULL
+    w.rows, w.ld, w.group_rows = <real *> w.filter, filter_row(g), g.filter_group
     if packs:
         w.ld = padded(g.src_channels) + PAD
         w.group_rows = taps * g.dst_channels * w.ld
@@ -463,7 +467,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         release(w.row_places)
         return 1
     if packs:
-        w.rows = w.packed = slab
+        w.rows = slab
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
     do_both(stage(pack_tap, w, taps * g.groups if packs else 0, FIRST_FREE, NULL, 0),

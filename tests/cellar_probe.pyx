@@ -523,24 +523,30 @@ def taps_inside(bytes problem, int64_t row_lane, int64_t col_lane, int storage, 
     return begin, [some.depth[i] * _storage.PAIR for i in range(some.count)]
 
 
-def transform_src(src, int64_t line, int64_t pixel, dst, int64_t plane):
-    _winograd.transform_src(reals_of(src), line, pixel, reals_of(dst), plane)
+cdef _winograd.Points points(int first, int end):
+    cdef _winograd.Points p
+    p.first, p.end = first, end
+    return p
 
 
-def transform_dst(src, int64_t line, int64_t pixel, dst, int64_t plane):
-    _winograd.transform_dst(reals_of(src), line, pixel, reals_of(dst), plane)
+def transform_src(src, int64_t line, int64_t pixel, ends, dst, int64_t plane, int64_t width):
+    _winograd.transform_src(reals_of(src), line, pixel, reals_of(dst), plane, width, points(ends[0], ends[1]), points(ends[2], ends[3]))
 
 
-def transform_filter(src, int64_t tap, dst, int64_t plane):
-    _winograd.transform_filter(reals_of(src), tap, reals_of(dst), plane)
+def transform_dst(src, int64_t line, int64_t pixel, ends, dst, int64_t plane):
+    _winograd.transform_dst(reals_of(src), line, pixel, reals_of(dst), plane, points(ends[0], ends[1]), points(ends[2], ends[3]))
 
 
-def restore_dst(src, int64_t plane, dst, int64_t line, int64_t pixel):
-    _winograd.restore_dst(reals_of(src), plane, reals_of(dst), line, pixel)
+def transform_filter(src, int64_t tap, ends, dst, int64_t plane):
+    _winograd.transform_filter(reals_of(src), tap, reals_of(dst), plane, points(ends[0], ends[1]), points(ends[2], ends[3]))
 
 
-def restore_filter(src, int64_t plane, dst, int64_t tap):
-    _winograd.restore_filter(reals_of(src), plane, reals_of(dst), tap)
+def restore_dst(src, int64_t plane, ends, dst, int64_t line, int64_t pixel):
+    _winograd.restore_dst(reals_of(src), plane, points(ends[0], ends[1]), points(ends[2], ends[3]), reals_of(dst), line, pixel)
+
+
+def restore_filter(src, int64_t plane, ends, dst, int64_t line, int64_t tap):
+    _winograd.restore_filter(reals_of(src), plane, points(ends[0], ends[1]), points(ends[2], ends[3]), reals_of(dst), line, tap)
 
 
 def allocate_bytes(size_t size):

@@ -1180,36 +1180,47 @@ def test_quotients_are_those_of_float64(probe, storage):
 A = np.array([[1, 0], [1, 1], [1, -1], [0, -1]])
 B = np.array([[1, 0, 0, 0], [0, 1, -1, 1], [-1, 1, 1, 0], [0, 0, 0, -1]])
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
-# What a transform does to one channel, how many rows and columns it reads, and whether its two sides are lines or planes.
+ALL = range(4)
+POINTS = [(ALL, ALL), (range(3), range(1, 4)), (range(1, 3), range(3)), (range(1, 4), range(1, 3))]
+# What a transform does to one channel, given the points of an axis: the matrix, and whether its two sides are lines or planes.
 TRANSFORMS = {
-    "transform_src": (B.T, 4, "line", "plane"),
-    "transform_dst": (A, 2, "line", "plane"),
-    "transform_filter": (G, 3, "plane", "plane"),
-    "restore_dst": (A.T, 4, "plane", "line"),
-    "restore_filter": (G.T, 4, "plane", "plane"),
+    "transform_src": (lambda points: B.T[points], "line", "plane"),
+    "transform_dst": (lambda points: A[points], "line", "plane"),
+    "transform_filter": (lambda points: G[points], "plane", "plane"),
+    "restore_dst": (lambda points: A.T[:, points], "plane", "line"),
+    "restore_filter": (
+        lambda points: G.T[[set(np.flatnonzero(tap)) <= set(points) for tap in G.T]][:, points],
+        "plane",
+        "line",
+    ),
 }
 
 
-def strides_of(kind, width, lanes):
+def strides_of(kind, shape, lanes):
     """Distances of rows and columns, and the arguments that give them."""
     if kind == "line":
-        return (7 * width * lanes, lanes + 3), (7 * width * lanes, lanes + 3)
-    return (width * (lanes + 5), lanes + 5), (lanes + 5,)
+        return (7 * shape[1] * lanes, lanes + 3), (7 * shape[1] * lanes, lanes + 3)
+    return (shape[1] * (lanes + 5), lanes + 5), (lanes + 5,)
 
 
 @every_real
+@pytest.mark.parametrize("points", POINTS, ids=str)
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_winograds_transforms_are_products_of_matrices(probe, storage, name):
-    matrix, size, read, written = TRANSFORMS[name]
-    lanes, (result, _) = probe.SIZES["VL"], matrix.shape
+def test_winograds_transforms_are_products_of_matrices(probe, storage, name, points):
+    matrix, read, written = TRANSFORMS[name]
+    down, across = (matrix(list(some)) for some in points)
+    lanes, result, size = probe.SIZES["VL"], (len(down), len(across)), (down.shape[1], across.shape[1])
     (row, col), taken = strides_of(read, size, lanes)
     (dst_row, dst_col), given = strides_of(written, result, lanes)
-    tile = integers((size, size, lanes), np.float64, seed=size)
-    src = np.zeros(size * row + size * col, real_of(storage))
-    src[lattice(size, size, row, col)[..., None] + np.arange(lanes)] = tile
-    offsets = lattice(result, result, dst_row, dst_col)[..., None] + np.arange(lanes)
-    with only(offsets, np.einsum("ia,abl,jb->ijl", matrix, tile, matrix), real_of(storage), name) as dst:
-        getattr(probe, name)(src, *taken, dst, *given)
+    if name == "transform_src":
+        dst_row, given = dst_row + 2 * dst_col, (*given, result[1] + 2)
+    tile = integers((*size, lanes), np.float64, seed=3)
+    src = np.full(size[0] * row + size[1] * col, np.nan, real_of(storage))
+    src[lattice(*size, row, col)[..., None] + np.arange(lanes)] = tile
+    offsets = lattice(*result, dst_row, dst_col)[..., None] + np.arange(lanes)
+    ends = [end for some in points for end in (some[0], some[-1] + 1)]
+    with only(offsets, np.einsum("ia,abl,jb->ijl", down, tile, across), real_of(storage), name) as dst:
+        getattr(probe, name)(src, *taken, ends, dst, *given)
 
 
 @every_real

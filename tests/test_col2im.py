@@ -119,7 +119,7 @@ def test_it_is_taken_where_most_taps_have_no_place():
 def test_it_is_taken_for_few_channels_and_short_rows():
     assert first_of(n=8, h=14, w=14, c=3, k=64) == "col2im" != first_of(n=8, h=112, w=112, c=3, k=64)
     assert first_of(n=8, h=14, w=14, c=2, k=1) == "col2im" != first_of(n=8, h=14, w=14, c=3, k=1)
-    many = {"n": 8, "h": 14, "w": 14, "k": 256, "r": 5, "s": 5, "padding": "SAME"}
+    many = {"n": 8, "h": 14, "w": 14, "k": 256, "r": 9, "s": 9, "padding": "SAME"}
     assert first_of(**many, c=32) == "col2im" != first_of(**many, c=33)
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradops._algorithms import Arithmetic
+from gradops._algorithms import Arithmetic, Task, winograd
 from gradops._geometry import OPS, attributes, plan
-from gradops._problem import Axis, Lane, Problem, forward_lanes, gradient_lanes, without_padding
+from gradops._problem import Axis, Lane, Problem, forward_lanes, gradient_lanes, in_windows, tap_lanes, without_padding
 from gradops._values import LAYOUTS, integers, sizes
 
 
@@ -105,6 +105,31 @@ def test_lanes_share_no_destination_and_stay_inside(make, split, axis):
 def test_taps_of_split_lanes_are_neighbours_in_ascending_order(make, axis):
     lanes = make(Axis(axis["n"], axis["taps"], axis["stride"], axis["dilation"], axis["before"], axis["out"]), True)
     assert all(lane.tap_step == 1 and lane.src_unit > 0 and lane.z_step > 0 for lane in lanes)
+
+
+@given(axis=axes, strided=st.booleans())
+def test_windows_of_three_neighbouring_taps_enumerate_every_meeting_once(axis, strided):
+    axis |= {"dilation": 1} if strided else {"stride": 1}
+    given_ = Axis(axis["n"], axis["taps"], axis["stride"], axis["dilation"], axis["before"], axis["out"])
+    outputs, inputs = in_windows(tap_lanes(given_)), in_windows(gradient_lanes(given_, True))
+    assert all(lane.taps in (1, 2, 3) and lane.tap_step == lane.z_step == 1 for lane in (*outputs, *inputs))
+    found = enumerated(outputs, axis["n"])
+    assert len(found) == len(set(found))
+    assert set(found) == touched(**axis)
+    found = enumerated(inputs, axis["out"])
+    assert len(found) == len(set(found))
+    assert set(found) == {(source, tap, destination) for destination, tap, source in touched(**axis)}
+
+
+@pytest.mark.parametrize("taps", range(3, 7))
+@given(n=st.integers(2, 20), before=st.integers(0, 9))
+def test_a_stride_of_2_leaves_one_window_for_gradients_of_inputs(taps, n, before):
+    given_ = Axis(n, taps, 2, 1, before, out=9)
+    task = Task("input", False, given_, given_, 1, 64, 64, "NHWC")
+    lanes = gradient_lanes(given_, True)
+    start = min(lane.src_start - (lane.taps == 1) for lane in lanes)
+    assert winograd.accepts(task) == all(lane.src_start + lane.taps <= start + 3 for lane in lanes)
+    assert all(lane.src_start == start + 1 for lane in lanes if lane.taps == 1)
 
 
 @pytest.mark.parametrize("make", [forward_lanes, gradient_lanes])

@@ -20,6 +20,7 @@ from gradops._algorithms.winograd import (
     MOST_NARROW,
     MOST_SUMMED,
     MOST_SUMMED_PIXELS,
+    MOST_TAPS,
 )
 from gradops._dispatch import PARTIAL
 from gradops.testing import (
@@ -45,6 +46,15 @@ PROBLEMS = [
     Problem(n=3, h=4, w=3, c=5, k=6, padding=(4, 0, 3, 5)),
     Problem(n=1, h=5, w=46, c=3, k=130, padding="SAME", dilations=(2, 1)),
     Problem(n=1, h=3, w=70, c=64, k=65, padding="SAME"),
+    Problem(n=2, h=15, w=33, c=33, k=40, padding="SAME", strides=(2, 2)),
+    Problem(n=2, h=16, w=12, c=20, k=70, r=4, s=5, padding=(1, 1, 2, 2), strides=(2, 2)),
+    Problem(n=1, h=13, w=70, c=70, k=33, r=6, s=3, padding=(2, 3, 1, 0), strides=(2, 2)),
+    Problem(n=2, h=9, w=31, c=17, k=34, r=3, s=6, padding=(2, 0, 4, 1), strides=(1, 2)),
+    Problem(n=2, h=20, w=9, c=34, k=48, r=5, s=2, strides=(2, 1), groups=2),
+    Problem(n=1, h=9, w=33, c=40, k=33, r=2, s=2, padding="SAME"),
+    Problem(n=2, h=11, w=20, c=35, k=20, r=5, s=5, padding="SAME"),
+    Problem(n=1, h=14, w=15, c=66, k=40, r=7, s=4, padding=(3, 3, 0, 2)),
+    Problem(n=2, h=9, w=40, c=34, k=66, r=1, s=6, padding="SAME", groups=2),
 ]
 CASES = [
     pytest.param(op, Problem.parse(f"{str(problem)[:-5]}_{layout}"), id=f"{op}-{str(problem)[:-5]}_{layout}")
@@ -93,18 +103,31 @@ def test_every_channel_count(op, dtype, layout, whole_level):
             assert_exact(got, expected, label=f"{op} {problem} {dtype}")
 
 
+@st.composite
+def accepted(draw):
+    """Draw filters and steps that the algorithm accepts, and paddings that leave outputs."""
+    steps = draw(st.sampled_from(["strides", "dilations", "neither"]))
+    strides = draw(st.sampled_from([(2, 2), (1, 2), (2, 1)])) if steps == "strides" else (1, 1)
+    dilations = draw(st.tuples(st.integers(1, 4), st.integers(1, 4))) if steps == "dilations" else (1, 1)
+    most = 3 if steps != "neither" else MOST_TAPS
+    r, s = (draw(st.integers(3, 5) if stride == 2 else st.integers(1, most)) for stride in strides)
+    padding = draw(st.sampled_from(["SAME", (0, 3, 2, 2), (2, 2, 5, 2), (6, 2, 2, 3)]))
+    if padding != "SAME":
+        padding = tuple(side + reach for side, reach in zip(padding, np.repeat(dilations, 2).tolist(), strict=True))
+        padding = (padding[0], padding[1] + r, padding[2], padding[3] + s)
+    return {"r": r, "s": s, "strides": strides, "dilations": dilations, "padding": padding}
+
+
 @given(
     op=st.sampled_from(DENSE),
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 70)),
-    padding=st.sampled_from(["SAME", (0, 3, 2, 2), (2, 2, 5, 2), (6, 2, 2, 3)]),
-    dilations=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    options=accepted(),
     layout=st.sampled_from(["NHWC", "NCHW"]),
 )
-def test_any_shape(op, sizes, padding, dilations, layout):
+def test_any_shape(op, sizes, options, layout):
     n, h, w, c, k = sizes
-    if padding != "SAME":
-        padding = tuple(side + reach for side, reach in zip(padding, np.repeat(dilations, 2).tolist(), strict=True))
-    problem = Problem(n=n, h=h, w=w, c=c, k=k, padding=padding, dilations=dilations, layout=layout)
+    problem = Problem(n=n, h=h, w=w, c=c, k=k, layout=layout, **options)
+    assert ("winograd" in accepting(op, problem)) == (options["r"] * options["s"] > 1 or c == 1)
     operands = random_integers(op.shapes(problem), np.float64, seed=h)
     expected = op.expect(problem, *operands)
     got = winograd(op, problem, *(operand.astype(np.float32) for operand in operands))
@@ -113,8 +136,9 @@ def test_any_shape(op, sizes, padding, dilations, layout):
 
 @pytest.mark.parametrize("op", DENSE, ids=str)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
-def test_infinities_and_large_numbers_do_not_spread(op, value, whole_level):
-    problem = Problem(n=1, h=9, w=9, c=16, k=17, padding="SAME")
+@pytest.mark.parametrize("options", [{}, {"strides": (2, 2)}, {"r": 5, "s": 5}], ids=str)
+def test_infinities_and_large_numbers_do_not_spread(op, value, options, whole_level):
+    problem = Problem(n=1, h=9, w=9, c=16, k=17, padding="SAME", **options)
     operands = random_normal(op.shapes(problem), np.float32, seed=11)
     operands[1][tuple(size // 2 for size in operands[1].shape)] = value
     with forced(algorithm="conv"):
@@ -147,13 +171,22 @@ def test_filters_of_few_pixels_are_summed_at_once():
         ({"groups": 2, "c": 2 * LEAST_DILATED, "k": 6 * LEAST_DILATED}, ("winograd", "conv")),
         ({"c": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
         ({"k": CHANNELS.start - 1, "w": 3}, ("conv", "winograd")),
-        ({"strides": (1, 2)}, ("conv",)),
-        ({"r": 2}, ("conv",)),
-        ({"s": 5}, ("conv",)),
+        ({"strides": (2, 2), "c": 64, "k": 64, "h": 32, "w": 32}, ("winograd", "conv")),
+        ({"strides": (2, 2), "h": 14, "w": 14}, ("conv", "winograd")),
+        ({"strides": (2, 2), "r": 5, "s": 5, "h": 32, "w": 32}, ("winograd", "conv")),
+        ({"strides": (3, 1)}, ("conv",)),
+        ({"strides": (2, 2), "r": 2}, ("conv",)),
+        ({"strides": (2, 2), "r": 7}, ("conv",)),
+        ({"strides": (2, 2), "dilations": (1, 2)}, ("conv",)),
+        ({"r": 2}, ("conv", "winograd")),
+        ({"r": 5, "s": 5, "h": 16, "w": 16}, ("winograd", "conv")),
+        ({"r": 4, "s": 4, "dilations": (1, 2)}, ("conv",)),
+        ({"s": MOST_TAPS + 1}, ("conv",)),
+        ({"r": 1, "s": 1}, ("conv",)),
     ],
     ids=str,
 )
-def test_winograd_accepts_three_taps_with_stride_1_and_is_taken_from_some_channels_on(options, chosen):
+def test_winograd_accepts_windows_of_three_taps_and_is_taken_from_some_channels_on(options, chosen):
     problem = Problem(**{"n": 17, "h": 9, "w": 9, "c": LEAST_DILATED, "k": LEAST_DILATED, "padding": "SAME"} | options)
     assert {besides_col2im(op, problem) for op in DENSE} == {chosen}
     assert set(chosen) <= set(ALGORITHMS)
@@ -246,7 +279,7 @@ def test_products_of_pairs_replace_winograd(op, dtype, paired, layout, level, ca
 
 
 def test_another_algorithm_is_forced_only_where_it_accepts():
-    problem = Problem(h=5, w=5, c=4, k=4, r=2, s=2)
+    problem = Problem(h=9, w=9, c=4, k=4, strides=(3, 3))
     (op, *_) = DENSE
     operands, expected = exact_case(op, problem)
     assert_exact(winograd(op, problem, *(operand.astype(np.float32) for operand in operands)), expected)

@@ -7,6 +7,7 @@ strided input gradient one for each remainder modulo the stride, and none multip
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -255,25 +256,30 @@ def _filter_strides(plan: Plan, columns: int, size: int, in_group: int, out_chan
 
 
 def _count(lanes: list[Lane]) -> int:
-    """Destinations in all lanes, which share none."""
-    return sum(lane.count for lane in lanes)
+    """Destinations in all lanes, which share none unless they share all."""
+    return sum({lane.out_start: lane.count for lane in lanes}.values())
 
 
 def _row_lanes(rows: Axis, cols: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of rows. Where source rows serve several taps, as in a ring or a tile, the taps must be neighbours."""
     walks = algorithm == "planes" and not reads_apart(rows, cols, scatters)
-    return (gradient_lanes if scatters else forward_lanes)(
-        rows, walks or algorithm in ("depthwise", "inplace", "winograd")
-    )
+    return _maker(scatters, algorithm)(rows, walks or algorithm in ("depthwise", "inplace", "winograd"))
 
 
 def _col_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of columns. The depthwise kernels load them as lines, and split those that would get too long."""
-    make = gradient_lanes if scatters else forward_lanes
+    make = _maker(scatters, algorithm)
     whole = make(axis, algorithm in ("inplace", "winograd"))
     if algorithm == "depthwise" and any((lane.taps - 1) * lane.tap_step >= WIDEST_LINE for lane in whole):
         return make(axis, True)
     return whole
+
+
+def _maker(scatters: bool, algorithm: str) -> Callable[[Axis, bool], list[Lane]]:
+    """What makes lanes: of an axis, and whether they are split until taps are neighbours."""
+    if algorithm == "winograd":
+        return lambda axis, _: in_windows(gradient_lanes(axis, True) if scatters else tap_lanes(axis))
+    return gradient_lanes if scatters else forward_lanes
 
 
 def forward_lanes(axis: Axis, split: bool) -> list[Lane]:
@@ -283,6 +289,31 @@ def forward_lanes(axis: Axis, split: bool) -> list[Lane]:
         return [Lane(out, 0, 1, -p, 1, s, d, taps, 0, 1)]
     period, step = d // gcd(s, d), s // gcd(s, d)
     return [Lane(-((r - out) // period), r, period, s * r - p, d, step, 1, taps, 0, 1) for r in range(min(period, out))]
+
+
+def tap_lanes(axis: Axis) -> list[Lane]:
+    """Outputs as destinations: with a stride, one lane of all of them for each remainder of taps modulo it, to be summed. *Assumes:* no dilation then."""
+    _, taps, s, _, p, out = axis
+    if s == 1:
+        return forward_lanes(axis, True)
+    return [Lane(out, 0, 1, r - p, s, 1, 1, -((r - taps) // s), r, s) for r in range(min(s, taps))]
+
+
+def in_windows(lanes: list[Lane]) -> list[Lane]:
+    """The same lanes, each as often as it has windows of up to three neighbouring taps, to be summed: four are two and two, since one alone has two products."""
+    found = []
+    for lane in lanes:
+        done = 0
+        while done < lane.taps:
+            left = lane.taps - done
+            taps = 2 if left == 4 else min(left, 3)
+            src, first = (
+                lane.src_start + lane.src_unit * lane.tap_step * done,
+                lane.filter_start + lane.filter_step * done,
+            )
+            found.append(lane._replace(src_start=src, taps=taps, filter_start=first))
+            done += taps
+    return found
 
 
 def gradient_lanes(axis: Axis, split: bool) -> list[Lane]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from .task import WIDEST_VECTOR, Task
+from functools import partial
+from math import prod
+
+from .task import WIDEST_VECTOR, Axis, Task
 
 CHANNELS = range(8, 1 << 62)
 """Input and output channels of a group, the fewer of both, that `winograd` is taken for: of few, the transforms cost more than they save.
@@ -142,17 +145,89 @@ float16 1.1 to 1.9, AVX2 1.1 to 2.4; 16 to 16 channels of 4x4 pixels, channels f
 """
 
 
+MOST_TAPS = 7
+"""Along an axis: three windows of up to three."""
+
+LEAST_GAIN, COST = {"output": (1.2, 1.1), "input": (1.3, 1.1), "filter": (1.15, 1.1)}, 6
+"""Of other filters than 3x3 ones, and with strides: the *gain*, the products of `conv` over those of `winograd`, from which on it is taken, without strides
+and with, times 1 and COST over the inputs and outputs, which share what is transformed.
+
+Time of what was preferred before, nearly always `conv`, over that of `winograd`, by gain, from 32 channels on, float32, 2 threads of a Zen 4; 6,600 random
+problems (4 to 512 channels, images of 7x7 to 128x128, filters of 3x3 to 6x6 with stride 2 in one or both directions, of 1x2 to 7x7 without, groups, all
+paddings; NHWC and NCHW):
+
+============  ==========  ==========  ==========  ==========  ==========  ==========
+gain          stride 2                            stride 1
+------------  ----------------------------------  ----------------------------------
+              output      input       filter      output      input       filter
+============  ==========  ==========  ==========  ==========  ==========  ==========
+to 1.2        0.76  0.84  0.93  0.96  0.70  0.77  0.85  0.89  0.85  0.67  0.77  0.84
+1.2 to 1.4    0.94  1.07  1.13  1.23  0.87  0.96  0.95  0.85  0.90  0.89  0.96  0.94
+1.4 to 1.7    1.05  1.10  1.11  1.23  1.01  1.07  1.07  1.06  0.99  0.99  1.11  1.10
+1.7 to 1.9    1.28  1.34  1.26  1.32  1.25  1.29  1.22  1.15  1.21  1.17  1.28  1.20
+from 1.9      1.48  1.70  1.46  1.58  1.43  1.48  1.43  1.35  1.36  1.35  1.52  1.43
+============  ==========  ==========  ==========  ==========  ==========  ==========
+
+Of those that it is taken for, fewer channels among them, 1.24 and 1.30, 1.23 and 1.28, 1.17 and 1.21, 1.29 and 1.23, 1.27 and 1.18, 1.31 and 1.23; float64,
+stride 2, 1.15 to 1.30; float16 1.20 to 1.37.
+"""
+
+
 def accepts(task: Task) -> bool:
-    """Whether the filter has 3x3 taps and no stride."""
-    return all(axis.taps == 3 and axis.stride == 1 for axis in (task.rows, task.cols))
+    """Whether the filter has 2 to 7 neighbouring taps along an axis, or 3 to 6 and a stride of 2, whose windows of three fit the kernel."""
+    plain = not (task.strided or task.dilated)
+    return (
+        not task.one_tap
+        and not (task.strided and task.dilated)
+        and all(_fits(axis, plain) for axis in (task.rows, task.cols))
+    )
+
+
+def _fits(axis: Axis, plain: bool) -> bool:
+    """Whether taps, or every second one, lie in one window of three for all pixels, or without strides and dilations in up to three."""
+    if axis.stride == 1:
+        return 1 <= axis.taps <= (MOST_TAPS if plain else 3)
+    return axis.stride == 2 and (3 <= axis.taps <= 5 or (axis.taps == 6 and axis.before % 2 == 0))
 
 
 def wins(task: Task) -> bool:
     """Whether it is preferred to `conv`."""
-    if task.paired or min(task.inputs, task.outputs) not in CHANNELS:
+    if task.paired:
+        return False
+    if task.strided or not task.rows.taps == task.cols.taps == 3:
+        return _gains(task)
+    if min(task.inputs, task.outputs) not in CHANNELS:
         return False
     few = task.result == "filter" and task.pixels <= MOST_SUMMED_PIXELS
     return not (few or _parted(task) or _few_dilated(task) or _narrow(task))
+
+
+def reads_innermost(task: Task) -> bool:
+    """Whether it is preferred where taps lie innermost: others than 3x3 are read one by one."""
+    dense = not task.strided and task.rows.taps == task.cols.taps == 3
+    return dense or (task.result == "filter" and wins(task))
+
+
+def products(task: Task) -> float:
+    """The products of whole tiles over those of `conv`."""
+    return prod(_points(axis) / (2 * axis.taps) for axis in (task.rows, task.cols))
+
+
+def _points(axis: Axis) -> int:
+    """Products for two pixels: one more than there are taps in each window."""
+    return axis.taps + max(axis.stride, -(-axis.taps // 3))
+
+
+def _gains(task: Task) -> bool:
+    """Whether enough products are left out."""
+    least = LEAST_GAIN[task.result][task.strided] * (1 + COST / max(task.inputs, 1) + COST / max(task.outputs, 1))
+    return prod(map(partial(_whole, task), (task.rows, task.cols))) / products(task) >= least
+
+
+def _whole(task: Task, axis: Axis) -> float:
+    """How many of the pixels of tiles along an axis there are: of the result, or with strides of the output."""
+    pixels = axis.size if task.result == "input" and axis.stride == 1 else axis.out
+    return pixels / (pixels + pixels % 2) if pixels > 0 else 1
 
 
 def _narrow(task: Task) -> bool:

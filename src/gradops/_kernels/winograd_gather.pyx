@@ -14,7 +14,7 @@ from _entry cimport exported, outcome
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _problem cimport Problem, Lane, divide_up, even_parts, larger, part, smaller, taps_innermost, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, MR, NR, VL, borrow_blocks, clear, item_size, narrow_block, rows_finite, widen_block
+from _storage cimport real, MR, NR, REAL_STORAGE, VL, borrow_blocks, clear, item_size, narrow_block, rows_finite, widen_block
 from _winograd cimport LINE, PLANES, Family, Run, Tiles, Tiles, families, family, has, pack_src, packed_plane, packed_planes, plane_of, planes, restore_dst, run_at, tile_count, transform_filter
 
 cdef enum:
@@ -95,15 +95,8 @@ cdef struct Block:
 
 cdef void pack_tiles(const Gather *w, const Family *f, int64_t row, const Block *b, int64_t c, int64_t depth) noexcept nogil:
     """Transforms channels c.. of the block's tiles of a lane of rows."""
-    cdef int64_t i, done = 0
-    cdef Run r
-    cdef const char *src
-    while done < b.count:
-        r = run_at(f, b.first + done, b.count - done)
-        for i in range(divide_up(depth, NR)):
-            src = w.src + (b.group * w.g.src_channels + c + i * NR) * w.g.src_c * item_size(w.storage)
-            pack_src(f, row, w.storage, src, &r, smaller(NR, depth - i * NR), b.stage, b.src + done * LDT + i * NR, LDT, b.src_plane)
-        done += r.count
+    cdef const char *src = w.src + (b.group * w.g.src_channels + c) * w.g.src_c * item_size(w.storage)
+    pack_src(f, row, w.storage, src, b.first, b.count, depth, b.stage, b.src, LDT, b.src_plane)
 
 
 cdef void stage_taps(const Gather *w, const Tiles *t, int64_t at, int64_t count, int64_t channels, real *taps) noexcept nogil:
@@ -183,46 +176,56 @@ cdef void multiply(const Gather *w, const Family *f, const Block *b) noexcept no
         c += depth
 
 
-cdef void restore_run(const Family *f, const Block *b, const real *sums, int64_t channels, int64_t row, int64_t first, int64_t count, int64_t line) noexcept nogil:
-    """Two staged lines of a lane of rows: pixels of all lanes of columns, in turns."""
-    cdef int64_t turns = f.cols if f.shares_src else 1, cols = 1 if f.shares_dst else f.cols, j, i, v
+cdef struct Pixels:                                     # where the pixels of a run go: the staged lines, or dst
+    real *at
+    int64_t line, pixel, col                            # from one to the next of a lane, and of out_start
+
+
+cdef void restore_run(const Family *f, const Block *b, const real *sums, int64_t channels, int64_t row, int64_t first, int64_t count, const Pixels *p) noexcept nogil:
+    """Restores two lines of a lane of rows: pixels of all lanes of columns, in turns."""
+    cdef int64_t cols = 1 if f.shares_dst else f.cols, j, i, v
     cdef const Tiles *t
     cdef const real *src
     cdef real *dst
     for j in range(cols):
         t = &f.hull if f.shares_dst else &f.pairs[row * cols + j]
         src = sums + (0 if f.shares_dst else f.sums[row * cols + j]) * b.dst_plane + first * NR
-        dst = b.stage + (t.col.lane.out_start if turns > 1 else 0) * NR
+        dst = p.at + t.col.lane.out_start * p.col
         for i in range(count):
             for v in range(divide_up(channels, VL)):
-                restore_dst(src + i * NR + v * VL, b.dst_plane, t.row.points, t.col.points, dst + 2 * i * turns * NR + v * VL, line, turns * NR)
+                restore_dst(src + i * NR + v * VL, b.dst_plane, t.row.points, t.col.points, dst + 2 * i * p.pixel + v * VL, p.line, p.pixel)
 
 
-cdef void store_run(const Gather *w, const Family *f, const Block *b, int64_t channel, int64_t channels, const Lane *row, const Run *r, int64_t line) noexcept nogil:
-    """Writes the staged lines."""
+cdef void store_run(const Gather *w, const Family *f, const Block *b, const real *sums, int64_t channel, int64_t channels, int64_t row_lane, const Run *r, int64_t first) noexcept nogil:
+    """Restores a run of a lane of rows, and writes it."""
     cdef const Problem *g = w.g
     cdef const Lane *col = f.hull.col.lane
+    cdef const Lane *row = f.pairs[row_lane * f.cols].row.lane
     cdef bint turns = f.shares_src and f.cols > 1
     cdef int64_t per = 2 * f.cols if turns else 2, step = 1 if turns else col.out_step, x = (0 if turns else col.out_start) + r.j * per * step
-    cdef int64_t pixels = smaller(per * r.count, (g.dst_cols if turns else col.count) - per * r.j), i
-    cdef char *dst
-    for i in range(smaller(2, row.count - 2 * r.i)):
-        if not rows_finite(b.stage + i * line, NR, pixels, channels):
+    cdef int64_t pixels = smaller(per * r.count, (g.dst_cols if turns else col.count) - per * r.j), rows = smaller(2, row.count - 2 * r.i), i
+    cdef char *dst = w.dst + (r.n * g.dst_n + (row.out_start + row.out_step * 2 * r.i) * g.dst_y + x * g.dst_x + (b.group * g.dst_channels + channel) * g.dst_c) * item_size(w.storage)
+    cdef bint direct = w.storage == REAL_STORAGE and g.dst_c == 1 and channels % VL == 0 and rows == 2 and pixels == per * r.count
+    cdef Pixels p
+    p.at, p.line, p.pixel, p.col = b.stage, 2 * LINE * NR, (f.cols if turns else 1) * NR, NR if turns else 0
+    if direct:
+        p.at, p.line, p.pixel, p.col = <real *> dst, row.out_step * g.dst_y, col.out_step * g.dst_x, g.dst_x if turns else 0
+    restore_run(f, b, sums, channels, row_lane, first, r.count, &p)
+    for i in range(rows):
+        if not rows_finite(p.at + i * p.line, step * g.dst_x if direct else NR, pixels, channels):
             w.finite[0] = False
-        dst = w.dst + (r.n * g.dst_n + (row.out_start + row.out_step * (2 * r.i + i)) * g.dst_y + x * g.dst_x
-                       + (b.group * g.dst_channels + channel) * g.dst_c) * item_size(w.storage)
-        narrow_block(w.storage, b.stage + i * line, NR, pixels, channels, dst, step * g.dst_x, g.dst_c)
+        if not direct:
+            narrow_block(w.storage, b.stage + i * p.line, NR, pixels, channels, dst + i * row.out_step * g.dst_y * item_size(w.storage), step * g.dst_x, g.dst_c)
 
 
 cdef void store_panel(const Gather *w, const Family *f, const Block *b, int64_t panel) noexcept nogil:
     """Restores the pixels of a panel and writes them, row by row."""
-    cdef int64_t channel = (b.panel + panel) * NR, channels = smaller(NR, w.g.dst_channels - channel), done = 0, row, line = 2 * LINE * NR
+    cdef int64_t channel = (b.panel + panel) * NR, channels = smaller(NR, w.g.dst_channels - channel), done = 0, row
     cdef Run r
     while done < b.count:
         r = run_at(f, b.first + done, b.count - done)
         for row in range(1 if f.shares_dst else f.rows):
-            restore_run(f, b, b.dst + panel * b.dst_panel, channels, row, done, r.count, line)
-            store_run(w, f, b, channel, channels, f.pairs[row * f.cols].row.lane, &r, line)
+            store_run(w, f, b, b.dst + panel * b.dst_panel, channel, channels, row, &r, done)
         done += r.count
 
 

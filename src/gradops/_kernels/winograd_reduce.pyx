@@ -101,15 +101,8 @@ cdef struct Block:                                      # what a thread works on
 
 cdef void pack_x(const Reduce *w, const Family *f, int64_t row, const Block *b, int64_t first, int64_t count) noexcept nogil:
     """Transforms tiles of x of a lane of rows."""
-    cdef int64_t i, done = 0
-    cdef Run r
-    cdef const char *x
-    while done < count:
-        r = run_at(f, first + done, count - done)
-        for i in range(divide_up(b.x_channels, NR)):
-            x = w.x + (b.group * w.g.src_channels + b.x_channel + i * NR) * w.g.src_c * item_size(w.storage)
-            pack_src(f, row, w.storage, x, &r, smaller(NR, b.x_channels - i * NR), b.stage, b.x + done * w.x_channels + i * NR, w.x_channels, x_plane(w))
-        done += r.count
+    cdef const char *x = w.x + (b.group * w.g.src_channels + b.x_channel) * w.g.src_c * item_size(w.storage)
+    pack_src(f, row, w.storage, x, first, count, b.x_channels, b.stage, b.x, w.x_channels, x_plane(w))
 
 
 cdef void pack_dy(const Reduce *w, const Family *f, const Block *b, int64_t first, int64_t count) noexcept nogil:

@@ -90,7 +90,7 @@ def test_unknown_level_in_the_environment_is_an_error_that_lists_the_known_ones(
 
 WINOGRADS_SHAPE = """
 import numpy as np, gradops
-gradops.conv2d(np.ones((1, 5, 5, 32), np.float32), np.ones((3, 3, 32, 32), np.float32), 1, "SAME")
+gradops.conv2d(np.ones((1, 6, 6, 32), np.float32), np.ones((3, 3, 32, 32), np.float32), 1, "SAME")
 """
 
 

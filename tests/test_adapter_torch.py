@@ -53,6 +53,8 @@ CASES = {
     "depthwise-strided": (False, (2, 16, 13, 17), (16, 1, 5, 5), {"padding": 2, "groups": 16, "stride": 2}),
     "multiplied": (False, (2, 6, 13, 17), (18, 1, 7, 7), {"padding": 3, "groups": 6}),
     "transposed": (True, (2, 16, 7, 9), (16, 24, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1}),
+    "windows": (False, (3, 32, 13, 11), (40, 32, 5, 4), {"padding": (2, 1), "stride": 2}),
+    "transposed-windows": (True, (2, 40, 7, 9), (40, 32, 4, 6), {"padding": (1, 2), "stride": 2}),
     "transposed-grouped": (True, (2, 16, 7, 9), (16, 6, 4, 4), {"padding": 1, "stride": 2, "groups": 4}),
     "transposed-depthwise": (True, (2, 16, 7, 9), (16, 1, 4, 4), {"stride": 2, "groups": 16, "dilation": 2}),
     "split": (False, (8, 64, 56, 56), (64, 64, 1, 1), {}),
@@ -182,6 +184,19 @@ def test_filters_of_first_layers_are_taken_but_for_large_strides_without_small_p
     assert wins(first, "filter") and wins(first._replace(stride=(2, 2)), "filter")
     assert not any(wins(first._replace(**changed), "filter") for changed in large)
     assert all(wins(first._replace(channels_last=True, **changed), "filter") for changed in large)
+
+
+def test_larger_filters_of_which_products_are_saved_are_taken_where_copying_them_is_little():
+    taken = layer((128, 128, 5, 5), (4, 32, 32))
+    few = layer((128, 128, 5, 5), (1, 32, 32))
+    for gradient in "input", "filter":
+        assert all(wins(taken._replace(kind=kind, stride=(2, 2)), gradient) for kind in ("dense", "transposed"))
+        assert wins(taken, gradient) and wins(taken._replace(taps=(4, 7), work=taken.work * 28 // 25), gradient)
+        assert not wins(few, gradient) and wins(few._replace(channels_last=True), gradient)
+        for changed in {"taps": (4, 8)}, {"taps": (7, 7), "stride": (2, 2)}, {"stride": (3, 3)}, {"dilation": (2, 2)}:
+            assert not wins(taken._replace(**changed), gradient)
+    same = layer((64, 64, 3, 3), (8, 28, 28), kind="transposed")
+    assert wins(same, "input") and not wins(same._replace(stride=(2, 2)), "input")
 
 
 def test_all_of_bfloat16_is_taken_but_small_layers_where_it_is_widened():

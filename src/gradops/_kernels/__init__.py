@@ -27,7 +27,7 @@ _band.pxd           packs rows that the taps of some pixels read, once for all t
 _window.pxd         tiles that read once what a row of taps shares
 _bundle.pxd         several groups of few channels as one
 _lines.pxd          cache lines of what is needed next
-winograd_gather.pyx, winograd_reduce.pyx, _winograd.pxd    3x3 taps in fewer products
+winograd_gather.pyx, winograd_reduce.pyx, _winograd.pxd    up to 7x7 taps in fewer products
 gemv_gather.pyx     few pixels
 col2im_gather.pyx   products of each tap with all pixels, added to where they belong
 stem_gather.pyx, stem_reduce.pyx              few channels, channels first

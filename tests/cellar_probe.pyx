@@ -7,6 +7,7 @@ cimport _blocks
 cimport _bundle
 cimport _cells
 cimport _dots
+cimport _families
 cimport _gemm
 cimport _groups
 cimport _inplace
@@ -523,8 +524,8 @@ def taps_inside(bytes problem, int64_t row_lane, int64_t col_lane, int storage, 
     return begin, [some.depth[i] * _storage.PAIR for i in range(some.count)]
 
 
-cdef _winograd.Points points(int first, int end):
-    cdef _winograd.Points p
+cdef _families.Points points(int first, int end):
+    cdef _families.Points p
     p.first, p.end = first, end
     return p
 

@@ -28,6 +28,7 @@ _window.pxd         tiles that read once what a row of taps shares
 _bundle.pxd         several groups of few channels as one
 _lines.pxd          cache lines of what is needed next
 winograd_gather.pyx, winograd_reduce.pyx, _winograd.pxd    up to 7x7 taps in fewer products
+_families.pxd       pixels that read the same tiles, and taps that are added to the same
 gemv_gather.pyx     few pixels
 col2im_gather.pyx   products of each tap with all pixels, added to where they belong
 stem_gather.pyx, stem_reduce.pyx              few channels, channels first

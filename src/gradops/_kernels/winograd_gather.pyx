@@ -1,25 +1,26 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""dst = A' [sum_channel (G w G') * (B' src B)] A: conv2d and conv2d_backprop_input with 3x3 taps, or up to 6x6 and a stride of 2, by Winograd's F(2x2, 3x3).
+"""dst = A' [sum_channel (G w G') * (B' src B)] A: conv2d and conv2d_backprop_input with up to 7x7 taps, or 6x6 and a stride of 2, by Winograd's F(2x2, 3x3).
 
 In parallel: blocks of (family of lane pairs, group, panels of channels of dst, tiles of 2x2 pixels of each pair); each is summed by one thread in the
-order of the channels. Packed: DEPTH channels at a time, the transformed tiles of a block and the transformed filter of a panel. Each block transforms
+order of the channels and pairs. Packed: DEPTH channels at a time, the transformed tiles of a block and the transformed filter of a panel. Each block transforms
 them again: that costs less than to fetch transformed ones, 4 and 16/9 times as large, from memory.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty and covers dst; every lane has z_step 1, tap_step 1
-and up to 3 taps; those of a stride fit in one window of 3.
+and up to 3 taps; lanes that read the same tiles do so in one window of 3.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
+from _families cimport LINE, Family, Run, Tiles, families, family, has, packed_plane, packed_planes, plane_of, planes, run_at, tile_count
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _problem cimport Problem, Lane, divide_up, even_parts, larger, part, smaller, taps_innermost, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, MR, NR, REAL_STORAGE, VL, borrow_blocks, clear, item_size, narrow_block, rows_finite, widen_block
-from _winograd cimport LINE, PLANES, Family, Run, Tiles, Tiles, families, family, has, pack_src, packed_plane, packed_planes, plane_of, planes, restore_dst, run_at, tile_count, transform_filter
+from _winograd cimport PLANES, pack_src, restore_dst, transform_filter
 
 cdef enum:
     TILES = 84                                          # of a block, at most
-    PANELS = 2                                          # of NR channels of dst, of a block: one where pairs have planes of their own
+    PANELS = 2                                          # of NR channels of dst, of a block: one where a panel has more planes than 16
     DEPTH = 64                                          # channels of src that are transformed at a time
     STAGED = 16                                         # of them, how many of the filter are staged at a time
     BLOCKS = 6                                          # of a thread: blocks have one panel where there are fewer, so that all are busy to the end,

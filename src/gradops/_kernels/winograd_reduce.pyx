@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""dw = G' [sum_tile (B' x B) * (A dy A')] G: conv2d_backprop_filter with 3x3 taps, or up to 6x6 and a stride of 2, by Winograd's F(2x2, 3x3).
+"""dw = G' [sum_tile (B' x B) * (A dy A')] G: conv2d_backprop_filter with up to 7x7 taps, or 6x6 and a stride of 2, by Winograd's F(2x2, 3x3).
 
 In parallel: blocks of (span of tiles, group, channels of x, channels of dy), smaller ones where there are fewer than threads. Few blocks get more
 spans: each span sums into its own partial dw, and the partials are added in order. Packed: transformed tiles of x and dy, TILES at a time.
@@ -10,11 +10,12 @@ tap_step 1 and up to 3 taps; dw is [slots][groups][k] or [groups][k][slots], as 
 from libc.stdint cimport int64_t
 from _blocks cimport FIRST_FREE
 from _entry cimport exported, outcome
+from _families cimport LINE, Family, Run, Tiles, families, family, packed_plane, packed_planes, plane_of, run_at, tile_count
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _partials cimport Total, aim_total, first_wave, store_block, sum_spans
 from _problem cimport Lane, Problem, divide_up, smaller, larger, part, taps_innermost, useful_threads
 from _storage cimport real, NR, NV, VL, borrow_blocks, clear, item_size, widen_block
-from _winograd cimport LINE, PLANES, Family, Run, Tiles, families, family, pack_src, packed_plane, packed_planes, plane_of, restore_filter, run_at, tile_count, transform_dst
+from _winograd cimport PLANES, pack_src, restore_filter, transform_dst
 
 cdef enum:
     TILES = 32                                          # that are transformed at a time

@@ -2,8 +2,8 @@
 """dst = A' [sum_channel (G w G') * (B' src B)] A: conv2d and conv2d_backprop_input with up to 7x7 taps, or 6x6 and a stride of 2, by Winograd's F(2x2, 3x3).
 
 In parallel: blocks of (family of lane pairs, group, panels of channels of dst, tiles of 2x2 pixels of each pair); each is summed by one thread in the
-order of the channels and pairs. Packed: DEPTH channels at a time, the transformed tiles of a block and the transformed filter of a panel. Each block transforms
-them again: that costs less than to fetch transformed ones, 4 and 16/9 times as large, from memory.
+order of the channels and pairs. Packed: DEPTH channels or half as many at a time, the transformed tiles of a block and the transformed filter of a
+panel. Each block transforms them again: that costs less than to fetch transformed ones, 4 and 16/9 times as large, from memory.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty and covers dst; every lane has z_step 1, tap_step 1
 and up to 3 taps; lanes that read the same tiles do so in one window of 3.
@@ -21,13 +21,13 @@ from _winograd cimport PLANES, pack_src, restore_dst, transform_filter
 cdef enum:
     TILES = 84                                          # of a block, at most
     PANELS = 2                                          # of NR channels of dst, of a block: one where a panel has more planes than 16
-    DEPTH = 64                                          # channels of src that are transformed at a time
+    DEPTH = 64                                          # channels of src that are transformed at a time, or half as many
+    FEW_TILES = 56                                      # where there is room for fewer tiles of so many: each block transforms the filter again
     STAGED = 16                                         # of them, how many of the filter are staged at a time
     BLOCKS = 6                                          # of a thread: blocks have one panel where there are fewer, so that all are busy to the end,
     LEAST_TILES = 12                                    # and fewer tiles, at least these, where that gives each thread as many blocks
     PAD = 16                                            # more than transformed tiles and planes need lies between them, so that they spread over the cache sets
-    LDT = DEPTH + PAD                                   # distance of transformed tiles
-    SRC = PLANES * (TILES * LDT + PAD)                  # so many numbers of tiles
+    SRC = PLANES * (TILES * (DEPTH + PAD) + PAD)        # so many numbers of tiles
     FILTER_PLANE = DEPTH * 32 + PAD
     DST = PANELS * PLANES * (TILES * 32 + PAD)          # so many sums; where there are more planes, blocks have fewer tiles
     SCRATCH = SRC + PLANES * FILTER_PLANE + DST + 4 * LINE * 32
@@ -39,6 +39,7 @@ cdef struct Gather:
     const char *src
     const char *filter
     char *dst
+    int64_t depth                                       # channels of src that are transformed at a time
     int64_t tiles                                       # of a block, at most
     int64_t panels                                      # of a block
     int64_t all_panels                                  # of the channels of dst of a group
@@ -65,13 +66,19 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
         w.blocks[i + 1] = w.blocks[i] + w.g.groups * tile_blocks(w, &f.hull) * divide_up(w.all_panels, w.panels)
 
 
+cdef int64_t room(int64_t packed, int64_t depth) noexcept nogil:
+    """For how many tiles, of which so many planes are packed."""
+    return (SRC // packed - PAD) // (depth + PAD)
+
+
 cdef void plan(Gather *w, int threads) noexcept nogil:
     """Chooses the block sizes, which no sum depends on."""
     cdef int64_t count = families(w.g)
     cdef Family f = family(w.g, 0)
     w.all_panels, w.parts = divide_up(w.g.dst_channels, NR), 1
     w.panels = PANELS if panel_planes(&f) <= PLANES else 1
-    w.tiles = smaller((DST // (w.panels * panel_planes(&f)) - PAD) // NR, (SRC // packed_planes(&f) - PAD) // LDT)
+    w.depth = DEPTH if room(packed_planes(&f), DEPTH) >= FEW_TILES else DEPTH // 2
+    w.tiles = smaller((DST // (w.panels * panel_planes(&f)) - PAD) // NR, room(packed_planes(&f), w.depth))
     w.tiles = smaller(w.tiles // MR * MR, TILES)
     plan_blocks(w)
     if w.blocks[count] >= BLOCKS * threads:
@@ -86,7 +93,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
 cdef struct Block:
     int64_t group, first, count                         # tiles
     int64_t panel, panels
-    real *src                                           # transformed: [plane][tile][LDT]
+    real *src                                           # transformed: [plane][tile][w.depth + PAD]
     int64_t src_plane                                   # distance
     real *filter                                        # transformed: [plane][channel of src][NR]
     real *dst                                           # to be restored: [panel][plane][tile][NR]
@@ -97,7 +104,7 @@ cdef struct Block:
 cdef void pack_tiles(const Gather *w, const Family *f, int64_t row, const Block *b, int64_t c, int64_t depth) noexcept nogil:
     """Transforms channels c.. of the block's tiles of a lane of rows."""
     cdef const char *src = w.src + (b.group * w.g.src_channels + c) * w.g.src_c * item_size(w.storage)
-    pack_src(f, row, w.storage, src, b.first, b.count, depth, b.stage, b.src, LDT, b.src_plane)
+    pack_src(f, row, w.storage, src, b.first, b.count, depth, b.stage, b.src, w.depth + PAD, b.src_plane)
 
 
 cdef void stage_taps(const Gather *w, const Tiles *t, int64_t at, int64_t count, int64_t channels, real *taps) noexcept nogil:
@@ -152,7 +159,7 @@ cdef void multiply_pair(const Gather *w, const Family *f, int64_t row, int64_t c
     cdef int64_t pair = row * f.cols + col, panel, channels, plane
     cdef const Tiles *t = &f.pairs[pair]
     cdef int i, j
-    cdef Operands product = operands(depth, NULL, LDT, NR, NR, False)
+    cdef Operands product = operands(depth, NULL, w.depth + PAD, NR, NR, False)
     for panel in range(b.panels):
         channels = smaller(NR, w.g.dst_channels - (b.panel + panel) * NR)
         pack_filter(w, t, b, b.panel + panel, c, depth)
@@ -168,7 +175,7 @@ cdef void multiply(const Gather *w, const Family *f, const Block *b) noexcept no
     """Sums the products of all channels of src."""
     cdef int64_t c = 0, depth, row, col
     while c < w.g.src_channels:
-        depth = smaller(DEPTH, w.g.src_channels - c)
+        depth = smaller(w.depth, w.g.src_channels - c)
         for row in range(f.rows):
             if row == 0 or not f.shares_src:
                 pack_tiles(w, f, row, b, c, depth)
@@ -248,7 +255,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     b.group = index % w.g.groups
     b.panel = index // w.g.groups * w.panels
     b.panels = smaller(w.panels, w.all_panels - b.panel)
-    b.src, b.src_plane, b.filter = scratch, w.tiles * LDT + PAD, scratch + SRC
+    b.src, b.src_plane, b.filter = scratch, w.tiles * (w.depth + PAD) + PAD, scratch + SRC
     b.dst, b.dst_plane = b.filter + PLANES * FILTER_PLANE, w.tiles * NR + PAD
     b.dst_panel, b.stage = panel_planes(&f) * b.dst_plane, b.dst + DST
     multiply(w, &f, &b)

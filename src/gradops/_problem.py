@@ -1,7 +1,8 @@
 """What a kernel is told: a plan's tensors, strides and lanes, packed as the structs of `_kernels/_problem.pxd`.
 
 Strides and dilations die here. A *lane* is a progression of pixels along one axis that all use the same taps: a forward op has one, a
-strided input gradient one for each remainder modulo the stride, and none multiplies by a tap that does not reach it.
+strided input gradient one for each remainder modulo the stride, and none multiplies by a tap that does not reach it. For Winograd's algorithm
+lanes have up to three neighbouring taps, and several may be the same pixels, with some taps each.
 """
 
 from __future__ import annotations
@@ -305,13 +306,10 @@ def in_windows(lanes: list[Lane]) -> list[Lane]:
     for lane in lanes:
         done = 0
         while done < lane.taps:
-            left = lane.taps - done
-            taps = 2 if left == 4 else min(left, 3)
-            src, first = (
-                lane.src_start + lane.src_unit * lane.tap_step * done,
-                lane.filter_start + lane.filter_step * done,
-            )
-            found.append(lane._replace(src_start=src, taps=taps, filter_start=first))
+            taps = 2 if lane.taps - done == 4 else min(lane.taps - done, 3)
+            src_start = lane.src_start + lane.src_unit * lane.tap_step * done
+            filter_start = lane.filter_start + lane.filter_step * done
+            found.append(lane._replace(src_start=src_start, taps=taps, filter_start=filter_start))
             done += taps
     return found
 

@@ -2,7 +2,7 @@
 
 ======================  ==============================================================================
 `conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
-`winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; 3x3 taps with stride 1, or up to 6x6 with stride 2
+`winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; up to 7x7 taps, with stride 2 up to 6x6
 `gemv`                  a matrix times some vectors: outputs and gradients of inputs, few of whose pixels share their taps
 `col2im`                each tap's products with all of dy, added to where they belong: gradients of inputs, few channels, taps that lie outside
 `stem`                  vectors of pixels; few channels: of the result, or, channels first, on a side of the filter

@@ -95,7 +95,7 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
 cdef struct Block:                                      # what a thread works on: a block of dw and its scratch
     int64_t span, group, x_channel, x_channels, dy_channel, dy_channels
     real *sums                                          # [plane][channel of x][w.dy_channels]
-    real *x                                             # transformed: [plane][tile][X_CHANNELS]
+    real *x                                             # transformed: [plane][tile][w.x_channels]
     real *dy                                            # transformed: [plane][panel][tile][NR]
     real *stage
 

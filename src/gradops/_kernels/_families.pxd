@@ -45,9 +45,7 @@ cdef inline int64_t window_start(const Lane *lanes, int64_t count) noexcept nogi
 
 
 cdef struct Tiles:                                      # the 2x2 tiles of the dst pixels of a lane pair
-    const Problem *g
     Side row, col
-    int64_t down, across                                # in an image
 
 
 cdef inline int64_t planes(const Tiles *t) noexcept nogil:
@@ -69,9 +67,11 @@ cdef inline void extend(Side *s, const Side *other) noexcept nogil:
 
 
 cdef struct Family:                                     # lane pairs that are computed together: up to three lanes of either axis
+    const Problem *g
     Tiles pairs[9]
     Tiles hull                                          # with all their points
     int64_t rows, cols                                  # lanes of either axis
+    int64_t tile_rows, tile_cols                        # in an image
     bint shares_src                                     # whether all read the tiles of the hull,
     bint shares_dst                                     # or all are added to them
     int64_t sums[10]                                    # how many planes of products lie before those of a pair; then all
@@ -104,6 +104,7 @@ cdef inline Family family(const Problem *g, int64_t index) noexcept nogil:
     cdef const Lane *col = col_lanes(g)
     cdef int64_t i, j
     cdef Tiles *t
+    f.g = g
     f.shares_src = read_alike(row, g.row_lanes) or read_alike(col, g.col_lanes)
     f.shares_dst = are_summed(row, g.row_lanes) or are_summed(col, g.col_lanes)
     f.rows, f.cols = g.row_lanes, g.col_lanes
@@ -112,17 +113,15 @@ cdef inline Family family(const Problem *g, int64_t index) noexcept nogil:
     for i in range(f.rows):
         for j in range(f.cols):
             t = &f.pairs[i * f.cols + j]
-            t.g = g
             t.row = side(row + i, window_start(row, f.rows) if f.shares_src else window_start(row + i, 1))
             t.col = side(col + j, window_start(col, f.cols) if f.shares_src else window_start(col + j, 1))
     f.hull = f.pairs[0]
     for i in range(f.rows * f.cols):
         extend(&f.hull.row, &f.pairs[i].row)
         extend(&f.hull.col, &f.pairs[i].col)
-    f.hull.down, f.hull.across = divide_up(f.hull.row.lane.count, 2), divide_up(f.hull.col.lane.count, 2)
+    f.tile_rows, f.tile_cols = divide_up(f.hull.row.lane.count, 2), divide_up(f.hull.col.lane.count, 2)
     f.sums[0] = 0
     for i in range(f.rows * f.cols):
-        f.pairs[i].down, f.pairs[i].across = f.hull.down, f.hull.across
         f.sums[i + 1] = f.sums[i] + planes(&f.pairs[i])
     join_columns(&f)
     return f
@@ -159,8 +158,8 @@ cdef inline int64_t packed_plane(const Family *f, int64_t row, int64_t col, int 
     return (i - t.row.points.first) * f.across[packed_cols(f)] + (0 if f.shares_src else f.across[col]) + j - t.col.points.first
 
 
-cdef inline int64_t tile_count(const Tiles *t) noexcept nogil:
-    return t.g.images * t.down * t.across
+cdef inline int64_t tile_count(const Family *f) noexcept nogil:
+    return f.g.images * f.tile_rows * f.tile_cols
 
 
 cdef struct Run:                                        # `count` neighbouring tiles: (i, j), (i, j + 1), ... of image n
@@ -169,10 +168,9 @@ cdef struct Run:                                        # `count` neighbouring t
 
 cdef inline Run run_at(const Family *f, int64_t index, int64_t most) noexcept nogil:
     """The run that begins with tile `index`."""
-    cdef const Tiles *t = &f.hull
     cdef Run r
-    r.j = index % t.across
-    r.i = index // t.across % t.down
-    r.n = index // t.across // t.down
-    r.count = smaller(smaller(most, f.run), t.across - r.j)
+    r.j = index % f.tile_cols
+    r.i = index // f.tile_cols % f.tile_rows
+    r.n = index // f.tile_cols // f.tile_rows
+    r.count = smaller(smaller(most, f.run), f.tile_cols - r.j)
     return r

@@ -18,7 +18,7 @@ A stride of 2 makes four correlations of up to 6x6 taps, which read, or are adde
 36 for 3x3 taps, 36 for 64, 49 for 100, 64 for 144. Larger filters, to 7x7, are up to nine such correlations, which are added: 49 for 100, 100 for 196.
 """
 from libc.stdint cimport int64_t
-from _families cimport LINE, RUN, Family, Points, Run, Side, Tiles, has, packed_cols, points, run_at
+from _families cimport LINE, RUN, Family, Points, Run, Tiles, has, packed_cols, points, run_at
 from _patches cimport BY_PIXEL, pack_line
 from _problem cimport Problem, divide_up, smaller
 from _storage cimport fetch_lines, real, vec, NR, VL, item_size, load, store, zero
@@ -160,18 +160,18 @@ cdef inline bint is_fetched(const Problem *g, int storage) noexcept nogil:
     return g.src_c == 1 and g.images * g.src_n * item_size(storage) > NEAREST
 
 
-cdef inline void fetch_columns(const Side *row, const Family *f, int64_t pixels, const char *at, int64_t size, int64_t channels) noexcept nogil:
-    """Some columns of the two rows that are new to the tiles."""
+cdef inline void fetch_columns(const Family *f, int64_t unit, int64_t pixels, const char *at, int64_t size, int64_t channels) noexcept nogil:
+    """Some columns of the two rows, a unit apart, that are new to the tiles."""
     cdef int64_t i
     for i in range(pixels):
-        fetch_lines(at + i * f.step * f.hull.g.src_x * size, channels * size, False)
-        fetch_lines(at + (i * f.step * f.hull.g.src_x + row.lane.src_unit * f.hull.g.src_y) * size, channels * size, False)
+        fetch_lines(at + i * f.step * f.g.src_x * size, channels * size, False)
+        fetch_lines(at + (i * f.step * f.g.src_x + unit * f.g.src_y) * size, channels * size, False)
 
 
 cdef inline void pack_run(const Family *f, int64_t row, int storage, const char *src, const Run *r, const Run *after, int64_t channels, real *stage, real *dst, int64_t ld, int64_t plane) noexcept nogil:
     """Transforms up to NR channels of a run, for a lane of rows, and fetches those of the one after it. Columns of several lanes are read at once."""
     cdef const Tiles *t = &f.hull if f.shares_src else &f.pairs[row * f.cols]
-    cdef const Problem *g = t.g
+    cdef const Problem *g = f.g
     cdef bint fetches = is_fetched(g, storage)
     cdef int64_t unit = t.row.lane.src_unit, apart = t.col.lane.src_unit // f.step, size = item_size(storage), i, j, v
     cdef int64_t y = t.row.start + 2 * unit * r.i, x = f.start + 2 * t.col.lane.src_unit * r.j
@@ -184,7 +184,7 @@ cdef inline void pack_run(const Family *f, int64_t row, int storage, const char 
         first = stage + (t[j].col.start - f.start) // f.step * NR
         for i in range(r.count):
             if fetches and j == 0:
-                fetch_columns(&t.row, f, 2 * apart, ahead + 2 * apart * i * f.step * g.src_x * size, size, channels)
+                fetch_columns(f, unit, 2 * apart, ahead + 2 * apart * i * f.step * g.src_x * size, size, channels)
             for v in range(divide_up(channels, VL)):
                 transform_src(first + 2 * apart * i * NR + v * VL, LINE * NR, apart * NR, dst + f.across[j] * plane + i * ld + v * VL, plane, f.across[packed_cols(f)],
                               t.row.points, t[j].col.points)
@@ -202,6 +202,6 @@ cdef inline void pack_src(const Family *f, int64_t row, int storage, const char 
         r = run_at(f, first + done, count - done)
         after = run_at(f, first + done + r.count, RUN)
         for i in range(divide_up(channels, NR)):
-            at = src + i * NR * f.hull.g.src_c * item_size(storage)
+            at = src + i * NR * f.g.src_c * item_size(storage)
             pack_run(f, row, storage, at, &r, &after, smaller(NR, channels - i * NR), stage, dst + done * ld + i * NR, ld, plane)
         done += r.count

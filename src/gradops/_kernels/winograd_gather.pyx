@@ -53,8 +53,8 @@ cdef int64_t panel_planes(const Family *f) noexcept nogil:
     return planes(&f.hull) if f.shares_dst else f.sums[f.rows * f.cols]
 
 
-cdef int64_t tile_blocks(const Gather *w, const Tiles *t) noexcept nogil:
-    return larger(divide_up(tile_count(t), w.tiles), smaller(w.parts, tile_count(t) // LEAST_TILES))
+cdef int64_t tile_blocks(const Gather *w, const Family *f) noexcept nogil:
+    return larger(divide_up(tile_count(f), w.tiles), smaller(w.parts, tile_count(f) // LEAST_TILES))
 
 
 cdef void plan_blocks(Gather *w) noexcept nogil:
@@ -63,7 +63,7 @@ cdef void plan_blocks(Gather *w) noexcept nogil:
     w.blocks[0] = 0
     for i in range(families(w.g)):
         f = family(w.g, i)
-        w.blocks[i + 1] = w.blocks[i] + w.g.groups * tile_blocks(w, &f.hull) * divide_up(w.all_panels, w.panels)
+        w.blocks[i + 1] = w.blocks[i] + w.g.groups * tile_blocks(w, &f) * divide_up(w.all_panels, w.panels)
 
 
 cdef int64_t room(int64_t packed, int64_t depth) noexcept nogil:
@@ -86,7 +86,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.panels = 1
     plan_blocks(w)
     if w.blocks[count] < BLOCKS * threads:
-        w.parts = even_parts(tile_blocks(w, &f.hull), tile_count(&f.hull) // LEAST_TILES, count * w.g.groups * w.all_panels, threads)
+        w.parts = even_parts(tile_blocks(w, &f), tile_count(&f) // LEAST_TILES, count * w.g.groups * w.all_panels, threads)
         plan_blocks(w)
 
 
@@ -248,9 +248,9 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
         number += 1
     index -= w.blocks[number]
     f = family(w.g, number)
-    parts = tile_blocks(w, &f.hull)
-    b.first = part(tile_count(&f.hull), index % parts, parts)
-    b.count = part(tile_count(&f.hull), index % parts + 1, parts) - b.first
+    parts = tile_blocks(w, &f)
+    b.first = part(tile_count(&f), index % parts, parts)
+    b.count = part(tile_count(&f), index % parts + 1, parts) - b.first
     index = index // parts
     b.group = index % w.g.groups
     b.panel = index // w.g.groups * w.panels

@@ -151,7 +151,7 @@ cdef void multiply(const Reduce *w, const Family *f, int64_t row, int64_t col, c
 
 cdef bint sum_tiles(const Reduce *w, const Family *f, const Block *b, bint accumulate) noexcept nogil:
     """sums (+)= the products of the tiles of the block's span, TILES at a time; returns whether sums holds anything."""
-    cdef int64_t all_tiles = tile_count(&f.hull), begin = part(all_tiles, b.span, w.dw.spans), total = part(all_tiles, b.span + 1, w.dw.spans) - begin
+    cdef int64_t all_tiles = tile_count(f), begin = part(all_tiles, b.span, w.dw.spans), total = part(all_tiles, b.span + 1, w.dw.spans) - begin
     cdef int64_t parts = divide_up(total, TILES), i, first, count, row, col
     for i in range(parts):
         first = begin + part(total, i, parts)

@@ -124,6 +124,27 @@ def interleave_lines(int step, src, int64_t distance, int64_t n, dst):
         _storage.interleave_lines(4, reals_of(src), distance, n, reals_of(dst))
 
 
+def store_woven(int step, lines, int64_t n, dst):
+    cdef _storage.vec[_storage.MOST_STEP] v
+    cdef int i
+    for i in range(step):
+        v[i] = load(reals_of(lines) + i * _storage.VL)
+    if step == 2:
+        _storage.store_woven(2, reals_of(dst), n, v)
+    elif step == 3:
+        _storage.store_woven(3, reals_of(dst), n, v)
+    else:
+        _storage.store_woven(4, reals_of(dst), n, v)
+
+
+def every_lane(int step, int first, cells, dst):
+    cdef _storage.vec[_storage.MOST_STEP] v
+    cdef int i
+    for i in range(step):
+        v[i] = load(reals_of(cells) + i * _storage.VL)
+    store(reals_of(dst), _storage.every_lane(step, first, v))
+
+
 def widen_block(int storage, src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols, dst, int64_t ld):
     _storage.widen_block(storage, bytes_of(src), src_row, src_col, rows, cols, reals_of(dst), ld)
 

@@ -308,6 +308,19 @@ def test_lines_are_woven(probe, storage, at_the_edge):
 
 
 @every_real
+def test_vectors_are_woven_and_their_numbers_picked(probe, storage):
+    size = probe.SIZES["VL"]
+    for step in 2, 3, 4:
+        lines = integers((step, size), storage)
+        for n in range(1, step * size + 1):
+            with only(np.arange(n), lines.T.reshape(-1)[:n], storage, (step, n)) as dst:
+                probe.store_woven(step, lines, n, dst)
+        for first in range(step):
+            with only(np.arange(size), lines.reshape(-1)[first::step], storage, (step, first)) as dst:
+                probe.every_lane(step, first, lines, dst)
+
+
+@every_real
 def test_transpose_swaps_rows_and_columns(probe, storage):
     size = probe.SIZES["VL"]
     for src_ld, dst_ld in product((size, size + 1, 3 * size), repeat=2):

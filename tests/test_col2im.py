@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gradops._algorithms import Arithmetic
-from gradops._algorithms.col2im import MOST_NUMBERS, MOST_PIXELS
+from gradops._algorithms.col2im import LARGE_MULTIPLIER, MOST_NUMBERS, MOST_PIXELS
 from gradops._geometry import attributes, plan
 from gradops.testing import OPS, Problem, accepting, assert_exact, dtype_named, random_integers
 
@@ -139,7 +139,18 @@ def test_it_is_taken_for_multipliers():
     few = {"n": 2, "h": 64, "w": 64, "c": 24, "strides": (3, 3), "padding": "SAME"}
     assert first_of(op=op, **few, m=3) == "col2im" != first_of(op=op, **few, m=2)
     assert first_of(op=op, **few, m=7, layout="NHWC") == "col2im" != first_of(op=op, **few, m=6, layout="NHWC")
-    assert first_of(op=op, **few | {"h": 128, "w": 128}, m=1) == "col2im" != first_of(op=op, **few, m=1)
+    one_tap = few | {"m": 1, "r": 5, "s": 5, "strides": (5, 5)}
+    assert (
+        first_of(op=op, **one_tap | {"h": 220, "w": 220})
+        == "col2im"
+        != first_of(op=op, **one_tap | {"h": 190, "w": 190})
+    )
+    many = few | {"h": 28, "w": 28, "c": 25, "r": 7, "s": 7}
+    assert first_of(op=op, **many, m=LARGE_MULTIPLIER) == "col2im" != first_of(op=op, **many, m=LARGE_MULTIPLIER - 1)
+    last = {"n": 2, "h": 30, "w": 30, "c": 30, "padding": "SAME", "layout": "NHWC"}
+    some = last | {"r": 5, "s": 5, "strides": (2, 2)}
+    for sizes, least in (last, 2 * LARGE_MULTIPLIER), (some, LARGE_MULTIPLIER):
+        assert first_of(op=op, **sizes, m=least) == "col2im" != first_of(op=op, **sizes, m=least - 1)
     assert first_of(op=op, **few | {"strides": (1, 1), "dilations": (3, 3)}, m=2) == "col2im"
 
 

@@ -1,6 +1,7 @@
 """The depthwise kernels that pack no ring of rows: on every shape that they accept they compute what the definition says."""
 
 from dataclasses import replace
+from math import gcd
 
 import numpy as np
 import pytest
@@ -9,20 +10,32 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
 
-from gradops._algorithms.inplace import CROWDED, LEAST_CROWDED_PIXELS, LEAST_CROWDED_TAPS, MOST_ROWS, MOST_STEP
+from gradops._algorithms.inplace import (
+    CROWDED,
+    LEAST_CROWDED_PIXELS,
+    LEAST_CROWDED_TAPS,
+    MOST_ROWS,
+    MOST_SMALL_PIXELS,
+    MOST_STEP,
+    MOST_TURNED_PIXELS,
+)
 from gradops._algorithms.planes import (
+    FEW_CHANNELS,
     LEAST_PIXELS,
     LEAST_PIXELS_A_TAP,
     LEAST_TURNED_PIXELS,
     LEAST_TURNED_PIXELS_A_TAP,
+    LEAST_TURNED_WIDE_PIXELS,
     LEAST_WALK_ROWS,
     LEAST_WALK_ROWS_SQUARE,
+    LEAST_WIDE_PIXELS,
     MOST_APART_PIXELS,
     MOST_LAST_CHANNELS,
     MOST_LAST_PIXELS,
     MOST_PLANE_COLUMNS,
     MOST_PLANE_MASKS,
     MOST_PLANE_ROWS,
+    MOST_PLANE_STEP,
     SQUARE_TAPS,
     TWIN_PIXELS,
     reads_apart,
@@ -72,6 +85,9 @@ INPLACE = [
     Problem(n=2, h=29, w=33, c=48, m=1, r=3, s=3, dilations=(13, 12), padding="SAME"),  # lanes of two and three pixels
     Problem(n=1, h=17, w=33, c=512, m=1, r=3, s=3, dilations=(3, 6), padding="SAME"),  # of five and six
     Problem(n=2, h=14, w=31, c=64, m=1, r=5, s=3, dilations=(2, 6), padding=(5, 2, 0, 9)),
+    Problem(n=2, h=13, w=22, c=35, m=1, r=3, s=3, strides=(3, 3), padding="SAME"),  # taps that no two pixels share
+    Problem(n=1, h=9, w=40, c=64, m=1, r=4, s=3, strides=(2, 3), padding=(3, 0, 2, 2)),
+    Problem(n=1, h=8, w=27, c=512, m=1, r=3, s=3, strides=(3, 3), dilations=(2, 2), padding="SAME"),
 ]
 TURNED = [
     Problem(n=2, h=7, w=7, c=35, m=1, r=3, s=3, padding="SAME", layout="NCHW"),  # the last vector overlaps
@@ -83,6 +99,8 @@ TURNED = [
     Problem(n=2, h=5, w=7, c=33, m=1, r=5, s=7, layout="NCHW"),  # one pixel, whose channels lie side by side
     Problem(n=2, h=1, w=1, c=33, m=1, r=3, s=3, padding=(2, 1, 2, 2), layout="NCHW"),
     Problem(n=2, h=6, w=6, c=16, m=1, r=3, s=3, strides=(2, 2), dilations=(2, 2), layout="NCHW"),
+    Problem(n=1, h=41, w=43, c=21, m=1, r=3, s=3, strides=(3, 3), padding="SAME", layout="NCHW"),  # a large image
+    Problem(n=1, h=9, w=10, c=20, m=1, r=3, s=1, strides=(2, 2), layout="NCHW"),  # columns without a tap
 ]
 """Channels first, which `inplace` turns."""
 APART = [
@@ -104,6 +122,27 @@ APART = [
     Problem(n=2, h=12, w=30, c=2, m=1, r=3, s=4, strides=(1, 2), dilations=(5, 1), padding="SAME", layout="NCHW"),
 ]
 """Rows of taps that are read row by row, since few rows of images have them in common."""
+WIDE = [
+    Problem(n=2, h=13, w=52, c=3, m=1, r=3, s=3, strides=(3, 3), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=14, w=71, c=3, m=1, r=5, s=5, strides=(4, 4), padding="SAME", layout="NCHW"),
+    Problem(n=1, h=11, w=70, c=4, m=1, r=7, s=7, strides=(3, 4), padding=(2, 4, 0, 5), layout="NCHW"),
+    Problem(n=2, h=12, w=33, c=3, m=1, r=3, s=3, strides=(3, 1), padding="SAME", layout="NCHW"),
+    Problem(n=1, h=9, w=60, c=3, m=1, r=4, s=6, strides=(1, 3), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=15, w=38, c=3, m=1, r=3, s=2, strides=(4, 2), padding=(1, 3, 4, 0), layout="NCHW"),
+    Problem(n=2, h=10, w=59, c=3, m=1, r=2, s=4, strides=(2, 4), padding=(0, 1, 2, 2), layout="NCHW"),
+    Problem(n=3, h=7, w=8, c=5, m=1, r=3, s=3, strides=(3, 3), padding="SAME", layout="NCHW"),  # planes together
+    Problem(n=1, h=120, w=150, c=2, m=1, r=5, s=3, strides=(3, 3), padding="SAME", layout="NCHW"),  # strips
+    Problem(n=2, h=11, w=50, c=3, m=1, r=2, s=1, strides=(3, 3), layout="NCHW"),  # rows and columns without a tap
+    Problem(n=2, h=12, w=30, c=3, m=1, r=4, s=3, strides=(2, 2), dilations=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=14, w=60, c=3, m=1, r=3, s=3, strides=(3, 3), dilations=(2, 2), padding="SAME", layout="NCHW"),
+    Problem(n=2, h=15, w=61, c=3, m=1, r=3, s=3, strides=(4, 4), dilations=(3, 2), padding="SAME", layout="NCHW"),
+    Problem(
+        n=2, h=2, w=3, c=5, m=1, r=3, s=3, strides=(4, 4), padding=(3, 0, 2, 1), layout="NCHW"
+    ),  # fewer than a step
+    Problem(n=2, h=3, w=4, c=32, m=1, r=3, s=3, strides=(4, 2), padding=(1, 0, 1, 0), layout="NCHW"),
+    Problem(n=2, h=9, w=2, c=24, m=1, r=3, s=3, strides=(2, 4), padding="SAME", layout="NCHW"),
+]
+"""Steps of more than two, and inputs that no tap reaches."""
 PLANES = [
     Problem(n=2, h=13, w=17, c=3, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
     Problem(n=1, h=9, w=16, c=5, m=1, r=3, s=3, padding="SAME", layout="NCHW"),
@@ -152,9 +191,10 @@ PLANES = [
         n=1, h=95, w=98, c=2, m=1, r=3, s=3, dilations=(40, 30), padding="SAME", layout="NCHW"
     ),  # lanes of two or three rows
     *APART,
+    *WIDE,
 ]
 LAST = [
-    *(replace(p, layout="NHWC") for p in PLANES if 1 < p.c < WIDEST_VECTOR),
+    *(replace(p, layout="NHWC") for p in PLANES if 1 < p.c < WIDEST_VECTOR and p not in WIDE[3:]),
     Problem(n=1, h=150, w=200, c=7, m=1, r=3, s=3, padding="SAME"),  # some channels at a time
     Problem(n=3, h=13, w=20, c=15, m=1, r=3, s=2, padding=(0, 2, 1, 1)),
     Problem(n=1, h=27, w=30, c=3, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # a channel at a time
@@ -211,13 +251,14 @@ every_size = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cas
 
 
 def few(problem):
-    """Whether strides or paddings alone leave much of a result at zero."""
-    return problem.strides[0] > 2 or problem.padding != "SAME"
+    """Whether strides, paddings or strides with dilations leave much of a result at zero."""
+    apart = any(gcd(*both) > 1 for both in zip(problem.strides, problem.dilations, strict=True))
+    return problem.strides[0] > 2 or problem.padding != "SAME" or apart
 
 
 def test_cases_are_accepted():
-    """All but two ops with a stride of three in place, in each layout."""
-    assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 4 + 3 * (len(PLANES) + len(LAST))
+    """All but two ops with a stride of three in place, in each layout, of two taps, and with one of two of one tap."""
+    assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 6 + 3 * (len(PLANES) + len(LAST))
     for problems in LARGE, UNREACHED:
         assert len(cases(**problems)) == 3 * sum(map(len, problems.values()))
 
@@ -252,7 +293,9 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
         assert accepted(**refused) == ("depthwise",)
     assert "inplace" not in accepted(c=WIDEST_VECTOR - 1)
     assert set(accepted(m=2)) <= {"depthwise", "stem"}
-    assert "inplace" in accepted(layout="NCHW") and "inplace" not in accepted(layout="NCHW", h=114)
+    assert "inplace" in accepted(layout="NCHW") and "inplace" not in accepted(
+        layout="NCHW", h=MOST_TURNED_PIXELS // 18 + 1
+    )
     packed = ("depthwise", "inplace") if op.sizes == "filter_sizes" else ("inplace", "depthwise")
     crowded = {"c": CROWDED, "s": LEAST_CROWDED_TAPS + 1}
     assert accepted(**crowded) == accepted(**crowded | {"c": CROWDED // 2, "dilations": (1, 2)}) == packed
@@ -266,9 +309,12 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
         ("inplace", "depthwise") if op.sizes == "input_sizes" else ("depthwise",)
     )
     assert (accepted(strides=(MOST_STEP + 1, 1)) == ("depthwise",)) == (op.sizes != "input_sizes")
+    assert "inplace" in accepted(strides=(3, 3)) and ("inplace" in accepted(strides=(3, 3), s=4)) == (
+        op.result == "input"
+    )
 
 
-def test_planes_are_for_small_strides_and_preferred_for_long_rows():
+def test_planes_are_preferred_for_long_rows():
     def accepted(op, **changed):
         given_ = {"h": 20, "w": 40, "c": 2, "m": 1, "padding": "SAME", "layout": "NCHW"} | changed
         return besides_col2im(OPS[f"depthwise_conv2d_native{op}"], Problem(**given_))
@@ -285,7 +331,7 @@ def test_planes_are_for_small_strides_and_preferred_for_long_rows():
     assert accepted("_backprop_filter", r=5, w=least - 1) == accepting_
     for op in "", "_backprop_input", "_backprop_filter":
         for refused in (
-            {"r": MOST_PLANE_ROWS + 1}, {"strides": (3, 1)}, {"w": MOST_PLANE_COLUMNS + 1}, {"dilations": (1, MOST_PLANE_COLUMNS)}, {"s": MOST_PLANE_MASKS // 40 + 1},
+            {"r": MOST_PLANE_ROWS + 1}, {"strides": (MOST_PLANE_STEP + 1, 1)}, {"w": MOST_PLANE_COLUMNS + 1}, {"dilations": (1, MOST_PLANE_COLUMNS)}, {"s": MOST_PLANE_MASKS // 40 + 1},
         ):  # fmt: skip
             assert accepted(op, **refused) == ("depthwise",)
         assert set(accepted(op, m=2)) <= {"depthwise", "stem"}
@@ -341,6 +387,48 @@ def test_small_planes_are_turned_where_rows_are_short(op):
     if op.result == "filter":
         least = int(LEAST_TURNED_PIXELS_A_TAP * 7)
         assert first(least + 1, taps=7) == "planes" and first(least, taps=7) == "inplace"
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_wide_strides_take_what_was_measured_to_be_faster(op):
+    def first(c, w, strides=(3, 3), r=3, s=3, layout="NCHW"):
+        return besides_col2im(
+            op, Problem(h=60, w=w, c=c, m=1, r=r, s=s, strides=strides, padding="SAME", layout=layout)
+        )[0]
+
+    many, long, size = WIDEST_VECTOR, 3 * LEAST_TURNED_WIDE_PIXELS, 3 * LEAST_WIDE_PIXELS
+    assert first(FEW_CHANNELS, 7, s=7) == first(FEW_CHANNELS, 7, s=7, layout="NHWC") == "planes"
+    few = "depthwise" if op.result == "input" else "planes"
+    assert first(FEW_CHANNELS + 1, size) == first(many, MOST_TURNED_PIXELS // 60) == "planes"
+    assert first(FEW_CHANNELS + 1, size, layout="NHWC") == few
+    assert first(FEW_CHANNELS + 1, size - 3) == first(FEW_CHANNELS + 1, size, s=4) == "depthwise"
+    assert first(many, long) == ("planes" if op.result == "filter" else "inplace")
+    assert first(many, long - 3) == "inplace"
+    assert first(many, LEAST_TURNED_WIDE_PIXELS, (3, 1)) == "planes"
+    assert (
+        first(many, LEAST_TURNED_WIDE_PIXELS - 1, (3, 1))
+        == first(many, LEAST_TURNED_WIDE_PIXELS, (3, 1), s=5)
+        == "inplace"
+    )
+    if op.result == "input":
+        assert first(many, long, (2, 2), s=1) == first(many, long, (4, 4), r=7, s=7) == "inplace"
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_large_images_are_turned_only_for_wide_strides(op):
+    def first(stride, w):
+        sizes = {
+            "h": MOST_SMALL_PIXELS // 8,
+            "w": w,
+            "c": WIDEST_VECTOR,
+            "m": 1,
+            "r": 9,
+            "padding": "SAME",
+            "layout": "NCHW",
+        }
+        return besides_col2im(op, Problem(strides=(stride, 1), **sizes))[0]
+
+    assert first(1, 8) == first(3, 9) == "inplace" and first(1, 9) == first(2, 9) == "depthwise"
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
@@ -419,10 +507,10 @@ def test_what_no_product_reaches_is_zero(algorithm, op, problem, whole_level):
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 @pytest.mark.parametrize("taps", range(1, 8))
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize(("algorithm", "layout"), [("inplace", "NHWC"), ("inplace", "NCHW"), ("planes", "NCHW")])
 def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, whole_level):
-    for width in range(1, 20):
+    for width in range(1, 20, 1 if stride < 3 else 3):
         problem = Problem(
             n=1, h=5, w=width, c=33, m=1, r=taps, s=taps, strides=(stride, stride), padding="SAME", layout=layout
         )
@@ -463,6 +551,8 @@ INFINITE = [
     ("inplace", Problem(n=1, h=6, w=9, c=16, m=1, r=3, s=3, padding="SAME", layout="NCHW")),
     ("planes", Problem(n=1, h=6, w=19, c=2, m=1, r=3, s=3, padding="SAME", layout="NCHW")),
     ("planes", Problem(n=1, h=6, w=19, c=2, m=1, r=3, s=3, dilations=(2, 2), padding="SAME", layout="NCHW")),
+    ("planes", Problem(n=1, h=9, w=40, c=2, m=1, r=3, s=4, strides=(3, 3), padding="SAME", layout="NCHW")),
+    ("inplace", Problem(n=1, h=9, w=14, c=16, m=1, r=3, s=3, strides=(3, 3), padding="SAME")),
 ]
 
 

@@ -264,7 +264,8 @@ def _count(lanes: list[Lane]) -> int:
 def _row_lanes(rows: Axis, cols: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     """Lanes of rows. Where source rows serve several taps, as in a ring or a tile, the taps must be neighbours."""
     walks = algorithm == "planes" and not reads_apart(rows, cols, scatters)
-    return _maker(scatters, algorithm)(rows, walks or algorithm in ("depthwise", "inplace", "winograd"))
+    lanes = _maker(scatters, algorithm)(rows, walks or algorithm in ("depthwise", "inplace", "winograd"))
+    return with_all(lanes, rows) if algorithm == "planes" and scatters else lanes
 
 
 def _col_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
@@ -273,7 +274,7 @@ def _col_lanes(axis: Axis, scatters: bool, algorithm: str) -> list[Lane]:
     whole = make(axis, algorithm in ("inplace", "winograd"))
     if algorithm == "depthwise" and any((lane.taps - 1) * lane.tap_step >= WIDEST_LINE for lane in whole):
         return make(axis, True)
-    return whole
+    return with_all(whole, axis) if algorithm == "planes" and scatters else whole
 
 
 def _maker(scatters: bool, algorithm: str) -> Callable[[Axis, bool], list[Lane]]:
@@ -335,6 +336,14 @@ def gradient_lanes(axis: Axis, split: bool) -> list[Lane]:
             for r in range(min(period, count))
         ]
     return lanes
+
+
+def with_all(lanes: list[Lane], axis: Axis) -> list[Lane]:
+    """The same lanes and, without taps, those of the inputs that no tap reaches."""
+    n, s = axis.size, axis.stride
+    others = sorted(set(range(min(s, n))) - {lane.out_start % s for lane in lanes})
+    like = lanes[0] if lanes else Lane(0, 0, s, 0, 1, 1, 1, 0, 0, 0)
+    return lanes + [like._replace(count=-((r - n) // s), out_start=r, out_step=s, taps=0) for r in others]
 
 
 def reached(lanes: list[Lane], size: int) -> list[Lane]:

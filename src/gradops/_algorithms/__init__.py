@@ -1,24 +1,24 @@
 """Which kernel computes a convolution: what each one accepts, and the one that is taken.
 
 ======================  ==============================================================================
-`conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise
+`conv`                  an implicit GEMM over the taps; accepts everything that is not depthwise, and many outputs for one input
 `winograd`              F(2x2, 3x3): 16 products where `conv` needs 36; up to 7x7 taps, with stride 2 up to 6x6
 `gemv`                  a matrix times some vectors: outputs and gradients of inputs, few of whose pixels share their taps
 `col2im`                each tap's products with all of dy, added to where they belong: gradients of inputs, few channels, taps that lie outside
 `stem`                  vectors of pixels; few channels: of the result, or, channels first, on a side of the filter
 `depthwise`             a stencil over packed rows; one input channel a group and few multipliers, or few inputs and as many outputs
-`planes`                the same over planes: channels first, or few last, which are turned; one filter for each, strides 1 and 2
+`planes`                the same over planes: channels first, or few last, which are turned; one filter for each, strides up to 4
 `inplace`               the same over images where they lie, or small ones that are turned; whole vectors of channels, one filter for each
 ======================  ==============================================================================
 
-`algorithms` chooses: each one has a module that says what it accepts and where it wins, with the measurements behind each rule; `exchange` has those of
+`algorithms` chooses: each one has a module that says what it accepts and where it wins, with the measurements behind each rule; `exchange` and `multipliers` have those of
 `depthwise`, which accepts all other stencils. ``GRADOPS_ALGORITHM`` names another one, which is then taken wherever it accepts the problem;
 ``GRADOPS_VERBOSE`` shows what ran.
 """
 
 from __future__ import annotations
 
-from . import col2im, exchange, gemv, inplace, planes, stem, winograd
+from . import col2im, exchange, gemv, inplace, multipliers, planes, stem, winograd
 from .patches import side_by_side
 from .planes import reads_apart
 from .sharing import UNKNOWN, WINOGRAD_PRODUCTS, Sharing
@@ -39,9 +39,6 @@ __all__ = [
 
 ALGORITHMS = ("conv", "gemv", "col2im", "winograd", "stem", "inplace", "planes", "depthwise")
 """All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
-
-MOST_MULTIPLIERS = 64
-"""What the stencil over packed rows holds in one block of lanes (LANES of _ring.pxd); more go to the kernels of grouped convolution."""
 
 
 def algorithms(task: Task) -> tuple[str, ...]:
@@ -69,7 +66,7 @@ def _of_sums(task: Task) -> tuple[str, ...]:
 
 def _of_stencils(task: Task) -> tuple[str, ...]:
     """Those for one input a group."""
-    found: tuple[str, ...] = ("conv",) if task.outputs > MOST_MULTIPLIERS else ("depthwise",)
+    found = multipliers.stencils(task)
     if task.outputs != 1:
         return _and_col2im(task, _with("stem", stem.wins(task), found) if stem.accepts(task) else found)
     if inplace.accepts(task):

@@ -6,14 +6,31 @@ from math import gcd
 
 from .task import WIDEST_VECTOR, Task
 
-TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7)}
+TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7), 3: (3,)}
 """Taps in a row that the register tiles of `inplace` have, by the step from pixel to pixel of what they read."""
 
 MOST_ROWS, MOST_STEP = 64, 4
 """Rows of taps, and steps from row to row, that the window of `inplace` holds."""
 
-MOST_TURNED_PIXELS = 1024
-"""Of an image of channels first that `inplace` accepts, which it turns, a vector of channels at a time."""
+MOST_TURNED_PIXELS, MOST_SMALL_PIXELS = 30_000, 1024
+"""Of an image of channels first and its results, which `inplace` turns, a vector of channels at a time, into 2 MB of scratch; and of one for which it is preferred to
+`depthwise` where `planes` is not, but for wide strides. Time of `depthwise` over that of `inplace`, channels first, 8 images, 2 threads of a Zen 4, of gradients of
+inputs, and of 3x3 taps also of filters and outputs:
+
+==============  =====  ======  ======  =====  =====  =====  ======  ======  =====
+.               stride 3                             stride 3 of rows alone
+pixels          input  filter  output  5x5    7x7    input  filter  output  5x5
+==============  =====  ======  ======  =====  =====  =====  ======  ======  =====
+96 of 56x56     1.43   1.72    1.61    1.71   2.39   1.65   1.25    1.41    1.72
+32 of 112x112   1.57   1.62    1.40    2.97          2.21   1.16    1.47    2.03
+16 of 150x150   1.60   1.24    1.34    1.25
+48 of 28x28     0.98   1.28    1.49    1.16          1.00   0.85    0.91    1.00
+240 of 14x14    1.01   1.48    1.59    0.94
+==============  =====  ======  ======  =====  =====  =====  ======  ======  =====
+
+7x1 taps and 3x1 taps with stride 2, which leave columns without a tap, 2.10 and 2.36, 1.3 and 1.6 times those of `planes`. With strides up to 2, larger images take
+1.1 to 2.4 times as long as by `planes`.
+"""
 
 CROWDED, LEAST_CROWDED_PIXELS, LEAST_CROWDED_TAPS = 512, 8, 4
 """Channels between pixels at multiples of this distance share few sets of a cache. There rows that are packed once (`depthwise`) are taken for the
@@ -54,13 +71,15 @@ Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as lo
 def accepts(task: Task) -> bool:
     """Whether it has tiles for the taps of a row, whole vectors of channels, and planes that it turns."""
     rows, cols = task.rows, task.cols
-    turns = task.last or max(rows.size * cols.size, rows.out * cols.out) <= MOST_TURNED_PIXELS
+    turns = task.last or rows.size * cols.size + rows.out * cols.out <= MOST_TURNED_PIXELS
     return task.groups >= WIDEST_VECTOR and turns and _has_tiles(task)
 
 
 def wins(task: Task) -> bool:
     """Whether it is preferred to `depthwise`."""
-    return not task.last or task.halves or not _crowded(task)
+    if task.last:
+        return task.halves or not _crowded(task)
+    return task.wide or max(task.rows.size * task.cols.size, task.rows.out * task.cols.out) <= MOST_SMALL_PIXELS
 
 
 def _has_tiles(task: Task) -> bool:

@@ -7,8 +7,8 @@ from math import gcd
 from . import inplace
 from .task import WIDEST_VECTOR, Axis, Task
 
-MOST_PLANE_ROWS, MOST_PLANE_COLUMNS, MOST_PLANE_MASKS = 7, 4096, 1 << 16
-"""Rows of taps that a register tile of `planes` has; columns of an image and between the taps of a row, which its scratch grows with; numbers of its
+MOST_PLANE_STEP, MOST_PLANE_ROWS, MOST_PLANE_COLUMNS, MOST_PLANE_MASKS = 4, 7, 4096, 1 << 16
+"""Strides that its vectors are picked and woven by; rows of taps that a register tile of `planes` has; columns of an image and between the taps of a row, which its scratch grows with; numbers of its
 masks, one for each pixel of a row and each tap in a row."""
 
 LEAST_PIXELS, LEAST_PIXELS_A_TAP = {1: 7, 2: 6}, 2
@@ -64,6 +64,39 @@ float16   10        1.01  0.85  0.77    1.68  1.70  1.33    1.48  1.15  0.86    
 float16   14        1.76  1.09  0.94    1.56  1.43  1.06    1.63  1.04  0.84    1.75  1.01  0.88
 float64   9         1.24  0.83  0.71    1.40  1.26  0.89    1.23  0.87  0.78    1.33  0.75  0.77
 ========  ========  ==================  ==================  ==================  ==================
+"""
+
+FEW_CHANNELS, LEAST_WIDE_PIXELS, LEAST_TURNED_WIDE_PIXELS = 4, 14, 32
+"""Of wide strides: channels up to which it is always taken; and pixels of a row of results with the same taps from which on it is for up to three taps in a row,
+but not for gradients of inputs whose channels come last, where `inplace` does not accept; and where it does, for gradients of filters and, unless columns have a
+stride, all results. Times of
+`depthwise` and `inplace` over those of `planes`, 8 images, 2 threads of a Zen 4, of gradients of inputs and of filters, and outputs:
+
+==================  ======  ==================  ==================  ==================
+channels, pixels    taps    stride 3            stride 4            bfloat16, stride 3
+==================  ======  ==================  ==================  ==================
+depthwise, NCHW
+3 of 112x112        3x3     1.18  7.25  6.18    1.50  6.11  4.72          3.9   6.2
+3 of 112x112        7x7     1.71  2.99  2.50    1.99  3.76  3.41
+8 of 56x56          3x3     1.31  1.75  1.90    1.48  3.80  3.54
+8 of 56x56          7x7     0.66  1.03  0.77    1.23  1.12  1.50
+12 of 112x112       3x3     1.01  2.03  1.62    1.08  2.60  1.79
+12 of 112x112       5x5     0.74  0.90  1.02
+96 of 56x56         3x3     0.69  1.83  1.17    0.92  1.73  1.54          1.3   1.6
+96 of 56x56         5x5     0.53  0.57  0.71
+48 of 28x28         3x3     0.50  1.08  1.39    0.57  0.79  1.13          1.1   1.3
+16 of 172x172       3x3     1.02                1.05
+16 of 228x228       3x3                         1.32
+depthwise, NHWC
+3 of 112x112        3x3     2.34  4.84  4.32    2.10  4.80  4.03
+8 of 56x56          3x3     0.73  1.65  1.90          1.70  2.41
+inplace, NCHW
+96 of 56x56         3x3     0.48  1.06  0.73
+32 of 112x112       3x3     0.64  1.33  0.92
+96, stride of rows  3x3     1.02  1.06  1.28
+32 of 112x112, so   3x3     1.25  1.09  1.51
+48 of 28x28, so     3x3     0.85  0.85  1.09
+==================  ======  ==================  ==================  ==================
 """
 
 MOST_LAST_PIXELS, MOST_LAST_CHANNELS, WHOLE_DOUBLES = 1 << 17, {"output": 15, "input": 15, "filter": 12}, 8
@@ -135,22 +168,38 @@ Walking down larger planes, of 97 to 300 pixels a row with lanes of two rows, ta
 def accepts(task: Task) -> bool:
     """Whether it has lanes for the strides, tiles for the rows of taps, and room for the columns."""
     rows, cols = task.rows, task.cols
-    if rows.stride > 2 or cols.stride > 2 or rows.taps > MOST_PLANE_ROWS or (task.last and not _turns(task)):
+    if (
+        max(rows.stride, cols.stride) > MOST_PLANE_STEP
+        or rows.taps > MOST_PLANE_ROWS
+        or (task.last and not _turns(task))
+    ):
         return False
-    lanes = cols.stride if task.result == "input" else 1
-    every = cols.taps >= lanes and cols.size >= lanes and gcd(lanes, cols.dilation) == 1
     widest = max(cols.size, cols.out)
     fits = max(widest, (cols.taps - 1) * cols.dilation) <= MOST_PLANE_COLUMNS
-    return every and fits and widest * cols.taps <= MOST_PLANE_MASKS
+    return fits and widest * cols.taps <= MOST_PLANE_MASKS
 
 
 def wins(task: Task) -> bool:
     """Whether it is preferred to `inplace` and `depthwise`."""
     if task.last and (task.groups > MOST_LAST_CHANNELS[task.result] or (task.doubles and task.groups == WHOLE_DOUBLES)):
         return False
-    if inplace.accepts(task):
+    if task.wide:
+        return _wins_wide(task)
+    if inplace.accepts(task) and inplace.wins(task):
         return _long(task, LEAST_TURNED_PIXELS, LEAST_TURNED_PIXELS_A_TAP) or _twins(task)
     return _long(task, LEAST_PIXELS, LEAST_PIXELS_A_TAP)
+
+
+def _wins_wide(task: Task) -> bool:
+    """The same where a stride is wide: of few channels, and of few taps that are picked; then, beside `inplace`, long rows."""
+    rows, cols = task.rows, task.cols
+    if task.groups <= FEW_CHANNELS:
+        return True
+    if cols.taps > SQUARE_TAPS or (task.result != "filter" and rows.taps > SQUARE_TAPS):
+        return False
+    if task.last or not inplace.accepts(task):
+        return _width(task) >= LEAST_WIDE_PIXELS and not (task.last and task.result == "input")
+    return _width(task) >= LEAST_TURNED_WIDE_PIXELS and (cols.stride == 1 or task.result == "filter")
 
 
 def _turns(task: Task) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from math import gcd
 from typing import NamedTuple, Protocol
 
 from .sharing import UNKNOWN, Sharing
@@ -16,6 +17,10 @@ WHOLE_VECTOR = 8
 Time of `stem` over that of `conv` then, 3x3 taps, outputs and gradients of inputs, 1 thread of a Zen 5: 8 to 8 1.2 to 1.4, with stride 2 1.15; 64 to 8 1.0
 to 1.1; 8 groups 1.5 and 2.3, 32 groups 3.2. Channels first 0.95 to 1.0, 32 groups 0.84.
 """
+
+
+WIDE_STRIDE = 2
+"""Up to which `planes` loads what it reads once for all results."""
 
 
 class Axis(Protocol):
@@ -107,6 +112,13 @@ class Task(NamedTuple):
     def strided(self) -> bool:
         """Whether it has a stride."""
         return max(self.rows.stride, self.cols.stride) > 1
+
+    @property
+    def wide(self) -> bool:
+        """Whether a stride is wider than two, or leaves columns of the input without a tap."""
+        cols = self.cols
+        skips = cols.taps < cols.stride or cols.size < cols.stride or gcd(cols.stride, cols.dilation) > 1
+        return max(self.rows.stride, cols.stride) > WIDE_STRIDE or (self.result == "input" and skips)
 
     @property
     def dilated(self) -> bool:

@@ -241,7 +241,7 @@ cdef inline bint is_tall(const Problem *g, int storage, bint far) noexcept nogil
     for i in range(g.col_lanes):
         if col_lanes(g)[i].taps != TALL_TAPS or col_lanes(g)[i].count == 1 or is_short(col_lanes(g) + i, far):
             return False
-    if row_lanes(g).z_step != step or (step > 1 and far):
+    if row_lanes(g).z_step != step or (step > 1 and far) or step > 2:
         return False
     return col_lanes(g).src_unit * g.src_x * size % (CROWDED if step > 1 else CROWDED_TILES) == 0
 

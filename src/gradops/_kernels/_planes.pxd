@@ -4,7 +4,7 @@
 Planes are read where they lie, one lane of rows after the other, or all rows at once where dilated taps have few rows in common: these are *apart* then,
 tap_step rows from each other. A vector of neighbours may hold numbers of other rows or planes, for which there is a mask; rows outside the image
 are left out, or read from a row of zeros. What is not stored as it is computed with, and planes where a vector would reach over an end of the array,
-are first copied into a *run*, as they are computed with. Where columns are read by a step of two, a vector is every other number of two. Rows that fill at
+are first copied into a *run*, as they are computed with. Where columns are read by a step of two or more, a vector is every so manieth number of as many. Rows that fill at
 most half of a vector have a *twin*: the same row of the next plane, in the other half. Few channels that come last are *turned*: some planes of an image are
 widened into scratch, where all of them are safe to read, and computed there.
 """
@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from _problem cimport Lane, Problem, row_lanes, col_lanes, copy_problem, divide_up, hull, is_far, larger, problem_size, smaller
 from _scratch cimport padded
-from _storage cimport real, vec, MR, REAL_STORAGE, VL, WIDE, clear, fetch_lines, item_size, lane_mask, load_stored, load_stored_both, load_stored_twins, every_stored, widen
+from _storage cimport real, vec, MOST_STEP, MR, REAL_STORAGE, VL, WIDE, clear, every_lane, every_stored, fetch_lines, item_size, lane_mask, load_once, load_stored, load_stored_both, load_stored_twins, widen
 
 cdef enum:
     SQUARE = 3                                          # rows and columns of filters that twins are computed for
@@ -75,6 +75,18 @@ cdef inline bint is_apart(const Problem *g) noexcept nogil:
     return row_lanes(g).tap_step > 1
 
 
+cdef inline bint walks_down(const Problem *g) noexcept nogil:
+    """Whether a row of src is loaded once for all rows of dst that it is read for: where taps are neighbours, steps are one or two, and columns two lanes at most, each of
+    which has taps. Else each row of dst loads its own."""
+    cdef int64_t i
+    if is_apart(g) or g.col_lanes > 2 or row_lanes(g).z_step > 2:
+        return False
+    for i in range(g.col_lanes):
+        if col_lanes(g)[i].z_step > 2 or col_lanes(g)[i].taps == 0:
+            return False
+    return True
+
+
 cdef inline int64_t reach(const Lane *row, int64_t rows) noexcept nogil:
     """Units of src that so many rows of a lane reach over."""
     return row.z_step * (rows - 1) + row.tap_step * (row.taps - 1) + 1
@@ -88,10 +100,12 @@ cdef inline int64_t masks_size(const Reader *w, const Lane *col) noexcept nogil:
 cdef inline bint has_twins(const Problem *g, const Reader *w) noexcept nogil:
     """Whether rows have twins: if they fill at most half of a vector, planes are one strip, of all lanes of rows, and registers hold all taps."""
     cdef int64_t i, least = SQUARE if g.col_lanes == 1 else 1, most = SQUARE if g.col_lanes == 1 else SQUARE - 1
-    if MR <= 6 or 2 * w.col.count > VL or w.planes == 1 or is_apart(g) or not g.covered or g.row_lanes != g.col_lanes or lanes_together(g) != g.row_lanes:
+    if MR <= 6 or 2 * w.col.count > VL or w.planes == 1 or not walks_down(g) or g.row_lanes != g.col_lanes or lanes_together(g) != g.row_lanes:
         return False
     for i in range(g.row_lanes):
-        if not least <= row_lanes(g)[i].taps <= most or not least <= col_lanes(g)[i].taps <= most or (g.col_lanes > 1 and col_lanes(g)[i].tap_step > 1):
+        if not least <= row_lanes(g)[i].taps <= most or not least <= col_lanes(g)[i].taps <= most:
+            return False
+        if g.col_lanes > 1 and (col_lanes(g)[i].tap_step > 1 or row_lanes(g)[i].out_step > 2 or col_lanes(g)[i].out_step > 2):
             return False
     return g.filter_rows == g.filter_cols == SQUARE and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.col.tap_step == 1)
 
@@ -174,9 +188,11 @@ cdef inline bint is_safe(const Problem *g, const Reader *w, int64_t plane) noexc
     return plane * size >= w.before and (g.images * g.groups - 1 - plane) * size >= w.after
 
 
-cdef inline int held_planes(int storage, const Reader *w) noexcept nogil:
+cdef inline int held_planes(const Problem *g, int storage, const Reader *w) noexcept nogil:
     """What planes are computed from: numbers as they are stored, if a load can widen them and steps are usual: more code for others is worth less."""
-    return storage if WIDE > 1 and w.row.z_step == w.col.z_step and (w.col.z_step == 1 or w.row.tap_step == w.col.tap_step == 1) else REAL_STORAGE
+    if WIDE == 1 or w.row.z_step != w.col.z_step or w.col.z_step > 2 or g.col_lanes > 2:
+        return REAL_STORAGE
+    return storage if w.col.z_step == 1 or w.row.tap_step == w.col.tap_step == 1 else REAL_STORAGE
 
 
 cdef inline void copy_run(int storage, int held, const char *src, int64_t n, char *dst) noexcept nogil:
@@ -238,14 +254,19 @@ cdef inline int64_t alike(const View *v, int64_t first, int64_t reads, int64_t t
 
 cdef inline void load_columns(int held, bint twins, int taps, int by, int64_t unit, const char *x, const char *other, vec *column) noexcept nogil:
     """column[j][q] = x[q by + j unit] for j < taps, the unit in bytes. By two, neighbours are every other number of the same two vectors, the second of which, as
-    the second half of twins, lies at `other`."""
+    the second half of twins, lies at `other`; by more, of real numbers, every so manieth one of as many vectors."""
     cdef vec[2] both
+    cdef vec[MOST_STEP] cells
     cdef int64_t size = item_size(held)
-    cdef int j
+    cdef int j, k
     for j in range(taps):
         if by == 1:
             column[j] = load_stored_twins(held, x + j * unit, other + j * unit) if twins else load_stored(held, x + j * unit)
-        else:
+        elif by == 2:
             if j % 2 == 0:
                 load_stored_both(held, x + j * size, other + j * size, both)
             column[j] = every_stored(held, j % 2, both)
+        else:
+            for k in range(by if j % by == 0 else 0):
+                cells[k] = load_once(<const real *> x + j + k * VL)
+            column[j] = every_lane(by, j % by, cells)

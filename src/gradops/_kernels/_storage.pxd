@@ -83,6 +83,8 @@ cdef extern from "kernels.h" nogil:
     void store_every(int step, const real *src, int64_t n, real *dst)
     void store_even_halves(const uint16_t *src, int64_t n, uint16_t *dst)
     void interleave_lines(int step, const real *src, int64_t distance, int64_t n, real *dst)
+    void store_woven(int step, real *dst, int64_t n, const vec *lines)
+    vec every_lane(int step, int first, const vec *cells)
     void interleave(const real *even, const real *odd, int64_t n, real *dst)
     void clear(real *dst, int64_t n)
     bint rows_finite(const real *src, int64_t ld, int64_t rows, int64_t n)

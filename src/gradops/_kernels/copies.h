@@ -1,6 +1,33 @@
 /* Numbers moved: some of a vector, every other one, rows side by side; and sums of lanes. */
 #pragma once
 
+enum { MOST_STEP = 4 };                                      /* from one number to the next one taken, or stored */
+
+/* Shuffles that take every step-th number of so many vectors, from number `first` < step on: of those before and of vector k. And those that weave so many lines,
+ * whose numbers take turns: of lines before l and line l, into vector k. Tables, since compilers that searched for these constants in loops would search all day. */
+#define GRADOPS_LANES(at, ...) \
+    { at(0, __VA_ARGS__), at(1, __VA_ARGS__), at(2, __VA_ARGS__), at(3, __VA_ARGS__), at(4, __VA_ARGS__), at(5, __VA_ARGS__), at(6, __VA_ARGS__), at(7, __VA_ARGS__), \
+      at(8, __VA_ARGS__), at(9, __VA_ARGS__), at(10, __VA_ARGS__), at(11, __VA_ARGS__), at(12, __VA_ARGS__), at(13, __VA_ARGS__), at(14, __VA_ARGS__), at(15, __VA_ARGS__) }
+#define GRADOPS_TABLE(at) { GRADOPS_BY(at, 2), GRADOPS_BY(at, 3), GRADOPS_BY(at, 4) }
+#define GRADOPS_BY(at, step) { GRADOPS_FROM(at, step, 0), GRADOPS_FROM(at, step, 1), GRADOPS_FROM(at, step, 2), GRADOPS_FROM(at, step, 3) }
+#define GRADOPS_FROM(at, step, k) { GRADOPS_LANES(at, step, k, 1), GRADOPS_LANES(at, step, k, 2), GRADOPS_LANES(at, step, k, 3) }
+#define GRADOPS_PICK(j, step, first, k) \
+    (first + step * j) / VL == k ? first + step * j - (k - 1) * VL : k == 1 && first + step * j < VL ? first + step * j : j
+#define GRADOPS_WEAVE(j, step, k, l) (k * VL + j) % step == l ? VL + (k * VL + j) / step : l == 1 ? (k * VL + j) / step : j
+static const lane_index PICKED[MOST_STEP - 1][MOST_STEP][MOST_STEP - 1][16] = GRADOPS_TABLE(GRADOPS_PICK);
+static const lane_index WOVEN[MOST_STEP - 1][MOST_STEP][MOST_STEP - 1][16] = GRADOPS_TABLE(GRADOPS_WEAVE);
+
+static inline __attribute__((always_inline)) vec every_lane(const int step, const int first, const vec *cells) {
+    vec picked = cells[0];
+    for (int k = 1; k < step; k++) picked = __builtin_shuffle(picked, cells[k], *(const lane_indices_u *)PICKED[step - 2][first][k - 1]);
+    return picked;
+}
+static inline __attribute__((always_inline)) vec woven_lanes(const int step, const int k, const vec *lines) {
+    vec woven = lines[0];
+    for (int l = 1; l < step; l++) woven = __builtin_shuffle(woven, lines[l], *(const lane_indices_u *)WOVEN[step - 2][k][l - 1]);
+    return woven;
+}
+
 #if defined(__AVX512F__)
 /* src[i] for those i < VL that `lanes` has as bits, or for i < n, else zeros. */
 static inline vec load_lanes(const real *src, uint32_t lanes) {
@@ -35,13 +62,9 @@ static inline void copy(const real *src, int64_t n, real *dst) {
 
 /* Every step-th of so many vectors, of which `lanes` has the numbers to be read as bits. */
 static inline __attribute__((always_inline)) vec load_every(const int step, const real *src, uint64_t lanes) {
-    vec picked = load_lanes(src, lanes & ((1u << VL) - 1));
-    for (int k = 1; k < step; k++) {
-        lane_indices at;
-        for (int j = 0; j < VL; j++) at[j] = step * j / VL == k ? step * j - (k - 1) * VL : k == 1 && step * j < VL ? step * j : j;
-        picked = __builtin_shuffle(picked, load_lanes(src + k * VL, lanes >> k * VL & ((1u << VL) - 1)), at);
-    }
-    return picked;
+    vec cells[MOST_STEP];
+    for (int k = 0; k < step; k++) cells[k] = load_lanes(src + k * VL, lanes >> k * VL & ((1u << VL) - 1));
+    return every_lane(step, 0, cells);
 }
 
 /* dst[r ld + i] = src[r src_ld + step i] for i < n; reads nothing beyond. The step is a constant, 2 to 4. */
@@ -136,23 +159,21 @@ static inline void store_every(const int step, const real *src, int64_t n, real 
 }
 #endif
 
-/* dst[step i + l] = src[l distance + i] for step i + l < n, l < step; writes whole vectors. A line has `step` vectors for each of its parts', which are read as far as
-   the next whole one. */
+/* dst[step i + l] = src[l distance + i] for step i + l < n, l < step; reads and writes whole vectors, of dst `step` of them. */
 static inline __attribute__((always_inline)) void interleave_lines(const int step, const real *src, int64_t distance, int64_t n, real *dst) {
+    vec lines[MOST_STEP];
     for (; n > 0; n -= step * VL, src += VL, dst += step * VL) {
-        for (int k = 0; k < step; k++) {
-            const int first = k * VL / step;
-            vec woven = load(src + first);
-            for (int l = 1; l < step; l++) {
-                lane_indices at;
-                for (int i = 0; i < VL; i++) {
-                    const int from = (k * VL + i) / step - first;
-                    at[i] = (k * VL + i) % step == l ? VL + from : l == 1 ? from : i;
-                }
-                woven = __builtin_shuffle(woven, load(src + l * distance + first), at);
-            }
-            store(dst + k * VL, woven);
-        }
+        for (int l = 0; l < step; l++) lines[l] = load(src + l * distance);
+        for (int k = 0; k < step; k++) store(dst + k * VL, woven_lanes(step, k, lines));
+    }
+}
+
+/* Vectors of numbers in turns, as many as there are lines: the first n of them. */
+static inline __attribute__((always_inline)) void store_woven(const int step, real *dst, int64_t n, const vec *lines) {
+    for (int k = 0; k < step; k++) {
+        const int64_t some = n - k * VL;
+        if (some >= VL) store(dst + k * VL, woven_lanes(step, k, lines));
+        else if (some > 0) store_some(dst + k * VL, some, woven_lanes(step, k, lines));
     }
 }
 
@@ -255,7 +276,6 @@ static inline void interleave(const real *even, const real *odd, int64_t n, real
 }
 
 /* 16-bit numbers, as many as a register holds. */
-enum { MOST_STEP = 4 };                                      /* from one number to the next one taken */
 #if defined(__AVX512BW__)
 enum { HALVES = VECTOR_BYTES / 2 };
 typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));

@@ -7,7 +7,7 @@ down a few rows or across the channels, then come the next pixels, those of all 
 what is read a second time is no longer there, a tile holds the sums of three rows instead of one, and each row of src is read once.
 
 *Assumes:* src, filter and dst are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or come first in small
-images, which are turned; the problem is not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, and every column of dst has a
+images, which are turned; the problem is not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, or 3 of 3 taps, and every column of dst has a
 tap inside the image.
 """
 from libc.stdint cimport int64_t
@@ -334,11 +334,13 @@ cdef inline void walk_taps(int held, int taps, int step, int pixels, const Walk 
 
 
 cdef inline void walk_steps(int held, const Lane *col, int64_t pixels, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
-    """walk_taps for steps 1 and 2."""
+    """walk_taps for steps 1 and 2, and three taps that as many pixels are apart."""
     if col.z_step == 1:
         walk_taps(held, <int> col.taps, 1, <int> pixels, s, src, filter, dst)
-    else:
+    elif col.z_step == 2:
         walk_taps(held, <int> col.taps, 2, <int> pixels, s, src, filter, dst)
+    else:
+        walk_tile(held, <int> pixels, 3, 3, s, src, filter, dst)
 
 
 cdef void walk_reals(const Walk *s, const Lane *col, int64_t pixels, const char *src, const real *filter, char *dst) noexcept nogil:

@@ -7,7 +7,7 @@ the pixels is loaded once for a row of taps, those outside the image from a vect
 cache, so that what is read a second time is no longer there, a tile holds three rows of dy instead of one, and each row of x is read once.
 
 *Assumes:* x, dy and dw are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or come first in small
-images, which are turned; the problem is that of the forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2,
+images, which are turned; the problem is that of the forward op and not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, or 3 of 3 taps,
 and every column of dy has a tap inside the image.
 """
 from libc.stdint cimport int64_t
@@ -323,13 +323,15 @@ cdef inline void walk_taps(int held, int taps, int step, int pixels, const Walk 
 
 
 cdef inline void walk_steps(int held, const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
-    """walk_taps for all taps, for steps 1 and 2."""
+    """walk_taps for all taps, for steps 1 and 2, and three that as many pixels are apart."""
     cdef int64_t first = 0
     while first < s.taps:
         if col.z_step == 1:
             walk_taps(held, <int> col.taps, 1, <int> pixels, s, first, src, dy, sums)
-        else:
+        elif col.z_step == 2:
             walk_taps(held, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
+        else:
+            walk_tile(held, 3, 3, 3, <int> pixels, s, first, src, dy, sums)
         first += rows_of_tile(held, col.taps)
 
 

@@ -2,19 +2,19 @@
 """dst[c, pixel] = sum_tap src[c, pixel + tap] filter[tap, c]: depthwise_conv2d_native and its input gradient, channels first, or few of them last.
 
 In parallel: channels of images. Packed: what cannot be read where it lies (`_planes.pxd`). A register tile is one vector of neighbouring pixels in as many
-rows as there are taps in a column, to which each row of src is added as it is loaded, or one row if taps are apart; of two lanes of columns one vector each,
-whose pixels are stored in turns. Of 3x3 and 5x5 taps with stride 2 the four phases of the input gradient are computed together.
+rows as there are taps in a column, to which each row of src is added as it is loaded, or one row if taps are apart or steps wide; of several lanes of columns one
+vector each, whose pixels are stored in turns. Of 3x3 and 5x5 taps with stride 2 the four phases of the input gradient are computed together.
 
-*Assumes:* src, filter and dst are contiguous and aligned, one lane a channel; the problem is not empty; lanes have
-z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns are one lane of all of them, or two with out_step 2, and have src_unit 1.
+*Assumes:* src, filter and dst are contiguous and aligned, one lane a channel; the problem is not empty, and covered; lanes have a z_step up to MOST_STEP, those
+of rows at most TAPS taps, neighbours or all apart, or none; columns are one lane of all of them, or as many with that out_step, and have src_unit 1.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copy_size, first_cell, held_planes, is_apart, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, turned_channels, view, view_size
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
+from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copy_size, first_cell, held_planes, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, turned_channels, view, view_size, walks_down
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, REAL_STORAGE, MR, VL, WIDE, borrow_blocks, all_finite, clear, item_size, keep, load, load_stored, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, unknown, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, MOST_STEP, REAL_STORAGE, MR, VL, WIDE, borrow_blocks, all_finite, item_size, keep, load, load_stored, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, store_woven, unknown, widen_block, zero
 
 
 cdef enum:
@@ -46,7 +46,7 @@ cdef struct Gather:
     real *masks
     int64_t planes                                      # of a block, at most
     bint phases                                         # whether all lanes of rows are computed at once
-    walk_t walk
+    walk_t walk, walk_none                              # the last one of rows without taps
     const Problem *given                                # whose channels come last, so that g is that of planes that are turned; else NULL
     int stored                                          # what it is stored as
     int64_t parts                                       # of the channels of an image,
@@ -56,9 +56,9 @@ cdef struct Gather:
 cdef void plan(Gather *w) noexcept nogil:
     cdef Reader largest = largest_reader(w.g)
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
-    w.held = held_planes(w.storage, &w.r)
+    w.held = held_planes(w.g, w.storage, &w.r)
     w.phases = has_phases(w)
-    w.walk = walker(w)
+    w.walk, w.walk_none = walker(w), apart_walker(w.g, &w.r, w.held != REAL_STORAGE)
     w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
     w.lines = larger(largest.rows, w.r.planes * w.g.dst_rows if is_whole(w) else 0) * w.g.dst_cols if w.storage != w.held else 0
 
@@ -79,7 +79,7 @@ cdef struct Columns:                                    # a lane of columns
 
 cdef struct Tile:
     View v
-    Columns[2] lanes                                    # the one of even results first
+    Columns[MOST_STEP] lanes                            # in the order of their results
     int64_t weight_row
     int64_t tap_rows
     int64_t z_step, tap_step                            # of rows
@@ -152,6 +152,14 @@ cdef inline void store_row(int held, bint twins, int lanes, int64_t some, int64_
             store_stored(held, out, smaller(some, VL), even)
 
 
+cdef inline void store_turns(int lanes, int64_t some, int64_t ahead, char *out, const vec *sums) noexcept nogil:
+    """store_row of any number of lanes."""
+    cdef int lane
+    for lane in range(lanes):
+        prefetch_soon(out + ahead + lane * VL * <int64_t> sizeof(real))
+    store_woven(lanes, <real *> out, some, sums)
+
+
 cdef inline void shift(int window, int rows, vec *acc) noexcept nogil:
     """Makes place for the sums of so many new rows."""
     cdef int k
@@ -219,21 +227,38 @@ cdef inline void walk_down(int held, bint twins, int lanes, int taps, int one, i
             shift(window, 1, acc + lane * window)
 
 
+cdef inline vec add_by_more(int by, const char *x, const Columns *col, const real *mask, const real *weights, vec sum) noexcept nogil:
+    """sum + sum_j x[q by + j] weights[j]: as many neighbours as a step are picked from the same vectors."""
+    cdef vec[MOST_STEP] column
+    cdef int64_t tap = 0, taps = col.taps, weight_step = col.weight_step
+    cdef int k
+    while tap < taps:
+        load_columns(REAL_STORAGE, False, by, by, 0, x + tap * <int64_t> sizeof(real), x, column)
+        for k in range(by):
+            if tap + k < taps:
+                sum = multiply_add(weights[(tap + k) * weight_step], keep(column[k], load(mask + (tap + k) * VL)), sum)
+        tap += by
+    return sum
+
+
 cdef inline void walk_apart(int held, int lanes, int taps, int one, int by, const Tile *s, int64_t cell, const Columns *col, const vec *mask, const real *const *masks, bint holds, const vec *held_weights, const real *weights) noexcept nogil:
-    """planes_ukr for the vector of pixels from `cell` on, where taps are apart: row by row, each of which reads the rows of src that lie inside."""
-    cdef vec[2] acc
+    """planes_ukr for the vector of pixels from `cell` on, where taps are apart or steps wide: row by row, each of which reads the rows of src that lie inside."""
+    cdef vec[MOST_STEP] acc
     cdef vec v
     cdef const char *x
     cdef const char *at
     cdef int64_t size = item_size(held), some = s.cols - lanes * cell, ahead = s.ahead, out_ahead = s.out_ahead, out_row = s.out_row, all_rows = s.rows
-    cdef int64_t low = s.v.low, inside = s.v.high - low, src_row = s.v.row, y = -low, z_step = s.z_step, tap_step = s.tap_step, tap_rows = s.tap_rows, weight_row = s.weight_row, r, tap
+    cdef int64_t low = s.v.low, inside = s.v.high - low, src_row = s.v.row, y = -low, z_step = s.z_step, tap_step = s.tap_step, tap_rows = s.tap_rows, weight_row = s.weight_row, new_rows = smaller(z_step, tap_rows), r, tap, step
     cdef const char *cells = s.v.cells + by * cell * size + low * src_row
     cdef char *out = s.out + lanes * cell * size
+    cdef bint neighbours = col[0].unit == size
     cdef int i, j, lane
     for r in range(all_rows):
         for lane in range(lanes):
             acc[lane] = zero()
-        prefetch_soon(cells + r * z_step * src_row + ahead)
+        for step in range(new_rows):
+            for lane in range(by):
+                prefetch_soon(cells + (r * z_step + step) * src_row + ahead + lane * VL * size)
         for i in range(taps if taps > 0 else tap_rows):
             if not 0 <= y + i * tap_step < inside:
                 continue
@@ -241,18 +266,24 @@ cdef inline void walk_apart(int held, int lanes, int taps, int one, int by, cons
             for j in range(one):
                 v = keep(load_stored(held, x + col[0].x + j * col[0].unit), mask[j])
                 acc[0] += v * held_weights[j * taps + i] if holds else v * spread_once(weights + j * taps + i)
+            if by > 2 and neighbours:
+                acc[0] = add_by_more(by, x + col[0].x, col, masks[0], col[0].weights + i * weight_row, acc[0])
+                continue
             for lane in range(0 if one else lanes):
                 for tap in range(col[lane].taps):
                     at = x + col[lane].x + tap * col[lane].unit
                     load_columns(held, False, 1, by, 0, at, at + VL * size, &v)
                     acc[lane] = multiply_add(col[lane].weights[i * weight_row + tap * col[lane].weight_step], keep(v, load(masks[lane] + tap * VL)), acc[lane])
-        store_row(held, False, lanes, some, out_ahead, 0, out, acc[0], acc[lanes - 1])
+        if lanes > 2:
+            store_turns(lanes, some, out_ahead, out, acc)
+        else:
+            store_row(held, False, lanes, some, out_ahead, 0, out, acc[0], acc[lanes - 1])
         y, out = y + z_step, out + out_row
 
 
 cdef inline void planes_ukr(int held, bint twins, int lanes, int taps, int one, int two, int step, int by, int rows, const Tile *s) noexcept nogil:
     """out[r][q] = sum_(i, j) src[r step + i][q by + j] weights[i, j] for all rows and pixels of each lane, in turns; i < taps: walks down src, a vector of pixels
-    after the other. Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers. Where taps are apart, step is 0, and taps is 0 for
+    after the other. Loops are left at their ends, as in `gemm_ukr`, so that sums stay in registers. Where taps are apart or steps wide, step is 0, and taps is 0 for
     any number of them.
 
     *Assumes:* held, twins, lanes, taps, one, two, step, by and rows are compile-time constants of the caller; one and two are the taps in a row of each lane, which
@@ -261,9 +292,9 @@ cdef inline void planes_ukr(int held, bint twins, int lanes, int taps, int one, 
     cdef vec[HELD] held_weights
     cdef vec[2 * TAPS] mask
     cdef real[MOST_WEIGHTS] weights
-    cdef Columns[2] col
+    cdef Columns[MOST_STEP] col
     cdef const real *square = unknown(weights) if rows > 1 else weights     # two rows a step read them from memory, and need the registers
-    cdef const real *masks[2]
+    cdef const real *masks[MOST_STEP]
     cdef const real *at
     cdef bint holds = MR > 6 and 0 < taps * (one + two) <= HELD
     cdef int64_t vector = 0
@@ -308,7 +339,7 @@ cdef inline void planes_cols(int held, int lanes, int taps, int step, int by, co
 
 
 cdef inline void planes_apart(int held, int lanes, int by, const Tile *s) noexcept nogil:
-    """planes_ukr for taps that are apart; the number of square filters is known."""
+    """planes_ukr for taps that are apart or steps that are wide; the number of taps of square filters is known."""
     if lanes == by == 1 and s.tap_rows == SQUARE and has_taps(s, 1, SQUARE, 0): planes_ukr(held, False, 1, SQUARE, SQUARE, 0, 0, 1, 1, s)
     else: planes_ukr(held, False, lanes, 0, 0, 0, 0, by, 1, s)
 
@@ -395,6 +426,22 @@ cdef void walk_apart_by_two(const Tile *s) noexcept nogil:
     planes_apart(REAL_STORAGE, 1, 2, s)
 
 
+cdef void walk_apart_by_three(const Tile *s) noexcept nogil:
+    planes_apart(REAL_STORAGE, 1, 3, s)
+
+
+cdef void walk_apart_by_four(const Tile *s) noexcept nogil:
+    planes_apart(REAL_STORAGE, 1, 4, s)
+
+
+cdef void walk_three_lanes(const Tile *s) noexcept nogil:
+    planes_apart(REAL_STORAGE, 3, 1, s)
+
+
+cdef void walk_four_lanes(const Tile *s) noexcept nogil:
+    planes_apart(REAL_STORAGE, 4, 1, s)
+
+
 cdef void walk_twins(const Tile *s) noexcept nogil:
     held_twins(1, s)
 
@@ -404,6 +451,19 @@ cdef void walk_twins_by_two(const Tile *s) noexcept nogil:
 
 
 include "planes_gather_phases.pxi"
+
+
+cdef walk_t apart_walker(const Problem *g, const Reader *r, bint halves) noexcept nogil:
+    """walker for taps that are apart or steps that are wide."""
+    if g.col_lanes > 2:
+        return walk_three_lanes if g.col_lanes == 3 else walk_four_lanes
+    if g.col_lanes == 2:
+        return walk_half_apart_lanes if halves else walk_apart_lanes
+    if r.col.z_step > 2:
+        return walk_apart_by_three if r.col.z_step == 3 else walk_apart_by_four
+    if r.col.z_step == 2:
+        return walk_apart_by_two
+    return walk_half_apart_ones if halves else walk_apart_ones
 
 
 cdef walk_t walker(const Gather *w) noexcept nogil:
@@ -416,12 +476,8 @@ cdef walk_t walker(const Gather *w) noexcept nogil:
         return walk_twin_phases if r.twins else walk_phases if g.filter_rows == SQUARE else walk_more_phases
     if r.twins:
         return walk_twins if r.col.z_step == 1 else walk_twins_by_two
-    if is_apart(g) and r.col.z_step == 2:
-        return walk_apart_by_two
-    if is_apart(g) and g.col_lanes == 2:
-        return walk_half_apart_lanes if halves else walk_apart_lanes
-    if is_apart(g):
-        return walk_half_apart_ones if halves else walk_apart_ones
+    if not walks_down(g):
+        return apart_walker(g, r, halves)
     if g.col_lanes == 2:
         return walk_half_lanes if halves else walk_lanes
     if r.col.z_step == 1 and r.row.z_step == 1:
@@ -445,7 +501,7 @@ cdef void aim(Tile *s, const Gather *w, const Reader *r, const View *v, const La
     s.v.low, s.v.high = larger(v.low - y, 0), smaller(v.high - y, reach(row, rows))
     for i in range(w.g.col_lanes):
         col = col_lanes(w.g) + i
-        columns = s.lanes + (col.out_start if w.g.col_lanes == 2 else 0)
+        columns = s.lanes + (col.out_start if w.g.col_lanes > 1 else 0)
         columns.x, columns.unit, columns.taps = col.src_start * item_size(w.held), col.tap_step * item_size(w.held), col.taps
         columns.weights, columns.weight_step = weights + row.filter_start * w.g.filter_cols + col.filter_start, col.filter_step
         columns.masks = masks
@@ -454,7 +510,7 @@ cdef void aim(Tile *s, const Gather *w, const Reader *r, const View *v, const La
 
 cdef bint is_whole(const Gather *w) noexcept nogil:
     """Whether planes are computed at once: they are one strip, for all lanes of rows, which have all rows."""
-    return w.g.covered and w.r.rows == w.r.row.count and w.together == w.g.row_lanes
+    return w.r.rows == w.r.row.count and w.together == w.g.row_lanes
 
 
 cdef void aim_results(Tile *s, const Gather *w, const Lane *row, char *dst, int64_t t, real *lines) noexcept nogil:
@@ -484,7 +540,7 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
     cdef int64_t size = item_size(w.held)
     cdef bint direct = w.storage == w.held, whole = is_whole(w)
     cdef View v
-    cdef Tile[2] tiles
+    cdef Tile[MOST_STEP] tiles
     cdef Tile *s
     while t < r.row.count:
         rows = smaller(r.rows, r.row.count - t)
@@ -505,7 +561,7 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
             for i in range(w.together):
                 s = tiles + i
                 if s.rows > 0 and not w.phases:
-                    w.walk(s)
+                    (w.walk if s.tap_rows else w.walk_none)(s)
                     if not direct and not whole:
                         store_rows(w, row_lanes(g) + first + i, t, s.rows, lines, dst)
                 advance(s, w, some)
@@ -552,8 +608,6 @@ cdef void gather_turned(const Gather *w, int64_t index, real *scratch) noexcept 
     cdef Gather near = w[0]
     near.src, near.dst = <const char *> (cells - plane * src_size), <char *> (results - plane * dst_size)
     widen_block(w.stored, w.src + (n * g.src_n + first) * size, 1, g.src_x, count, src_size, cells, src_size)
-    if not g.covered:
-        clear(results, count * dst_size)
     gather_some(&near, plane, plane + count, results + w.results)
     narrow_block(w.stored, results, dst_size, count, dst_size, w.dst + (n * g.dst_n + first) * size, 1, g.dst_x)
 
@@ -584,10 +638,6 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     cdef bint last = comes_last(g)
     cdef int64_t panels, copied = copy_size(g), blocks, scratch_size
     w.stored, w.given = w.storage, NULL
-    if not g.covered and (not last or g.row_lanes == 0):
-        clear_dst(g, w.dst, item_size(w.storage), threads)
-    if g.row_lanes == 0:                                # no pixel has a tap
-        return 0
     if last:
         w.storage = REAL_STORAGE
     plan(w)

@@ -2,7 +2,7 @@
 read the same rows and columns of src: each row is loaded once for all of them.
 """
 from libc.stdint cimport int64_t
-from _planes cimport SQUARE, first_cell, is_apart, row_of
+from _planes cimport SQUARE, first_cell, row_of, walks_down
 from _problem cimport Lane, larger, row_lanes, col_lanes
 from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, item_size, keep, load, load_stored, load_stored_twins, multiply_add, prefetch_soon, spread_once, spread_twins, unknown, zero
 
@@ -14,7 +14,7 @@ cdef bint are_phases(const Lane *lanes, int64_t count) noexcept nogil:
     """Whether there are two lanes in turns, of one and two neighbouring taps, or two and three, of which one reads what the other does."""
     cdef const Lane *few = lanes if count == 2 and lanes[0].taps < lanes[1].taps else lanes + 1
     cdef const Lane *more = lanes + 1 if few == lanes else lanes
-    if count != 2 or more.taps != few.taps + 1 or more.taps > SIDE or more.tap_step != 1 or few.z_step != 1 or more.z_step != 1:
+    if count != 2 or few.taps == 0 or more.taps != few.taps + 1 or more.taps > SIDE or more.tap_step != 1 or few.z_step != 1 or more.z_step != 1:
         return False
     return few.out_step == more.out_step == 2 and few.out_start + more.out_start == 1 and few.src_start == more.src_start + (more.out_start == 0)
 
@@ -23,7 +23,7 @@ cdef bint has_phases(const Gather *w) noexcept nogil:
     """Whether all phases are computed at once. Lane by lane of rows, 3x3 taps of 14x14 to 112x112 pixels take 1.2 to 1.4 times as long, 5x5 taps 1.2, AVX2 1.1 to 1.3, float64
     0.95 to 1.35; images of 257x257 1.0 to 1.35, but of float32 0.92 to 0.97 (Zen 4)."""
     cdef const Problem *g = w.g
-    if is_apart(g) or w.together != 2 or g.filter_rows != g.filter_cols or not (w.storage == w.held or is_whole(w)):
+    if not walks_down(g) or w.together != 2 or g.filter_rows != g.filter_cols or not (w.storage == w.held or is_whole(w)):
         return False
     return are_phases(row_lanes(g), g.row_lanes) and are_phases(col_lanes(g), g.col_lanes)
 

@@ -6,13 +6,13 @@ cannot be read where it lies (`_planes.pxd`). A register tile is one vector of n
 taps of a column, for which it remembers the rows of dy before. The lanes of its sums are added when a block ends.
 
 *Assumes:* x, dy and dw are contiguous and aligned, one lane a channel; the problem is that of the forward op and not
-empty; lanes have z_step 1 or 2, those of rows at most TAPS taps, neighbours or all apart; columns are one lane with src_unit 1.
+empty; lanes have a z_step up to MOST_STEP, those of rows at most TAPS taps, neighbours or all apart; columns are one lane with src_unit 1.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copied_rows, copy_run, copy_size, held_planes, is_apart, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, turned_channels, view, view_size
+from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copied_rows, copy_run, copy_size, held_planes, is_apart, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, turned_channels, view, view_size, walks_down
 from _problem cimport Lane, Problem, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, borrow_blocks, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen_block, zero
@@ -43,7 +43,7 @@ cdef struct Reduce:
     int64_t shared                                      # reals of masks and zeros
     real *masks
     walk_t walk
-    bint each                                           # whether that is for one row of taps
+    bint each                                           # whether that is for one row of taps, where they are apart or steps wide
     const Problem *given                                # whose channels come last, so that g is that of planes that are turned; else NULL
     int stored                                          # what it is stored as
     int64_t margin, cells, results                      # reals of scratch before planes that are turned, for those of x, and of dy
@@ -54,9 +54,9 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef const Problem *g = w.g
     cdef Reader largest = largest_reader(g)
     w.r, w.taps = reader(g, 0), g.filter_rows * g.filter_cols
-    w.held = held_planes(w.storage, &w.r)
+    w.held = held_planes(g, w.storage, &w.r)
     w.walk = walker(g, &w.r)
-    w.each = is_apart(g) and w.walk != walk_square
+    w.each = not walks_down(g) and w.walk != walk_square
     w.size, w.lines, w.shared = view_size(g, &largest), padded(copied_rows(&largest, largest.rows, g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, divide_up(TURNS, g.images) if comes_last(g) else BLOCKS), VL)
     if comes_last(g):
@@ -147,7 +147,8 @@ cdef inline void planes_ukr(int held, bint twins, int taps, int wide, int step, 
                         prefetch_soon(x[p] + x_ahead)
                     if by == 2 and not twins:
                         other[p] = x[p] + line
-                        prefetch_soon(other[p] + x_ahead)
+                    for k in range(1, by if not twins else 1):
+                        prefetch_soon(x[p] + k * line + x_ahead)
                     load_columns(held, twins, wide, by, unit, x[p], other[p], column)
                     for j in range(wide):
                         column[j] = keep(column[j], mask[j])
@@ -236,6 +237,17 @@ cdef inline void planes_tile(int held, int taps, bint wide, int step, int by, co
         tap += 1
 
 
+cdef inline void planes_by_more(int by, const Tile *s, real *sums) noexcept nogil:
+    """planes_tile for one row of taps and a wide step: as many neighbours are picked from the same vectors."""
+    cdef int64_t tap = 0
+    while s.unit == sizeof(real) and s.tap_cols - tap >= by:
+        planes_ukr(REAL_STORAGE, False, 1, by, 1, by, s, tap, sums + tap * s.sums_col)
+        tap += by
+    while tap < s.tap_cols:
+        planes_ukr(REAL_STORAGE, False, 1, 1, 1, by, s, tap, sums + tap * s.sums_col)
+        tap += 1
+
+
 cdef inline void planes_taps(int held, bint wide, int step, int by, const Tile *s, real *sums) noexcept nogil:
     """planes_tile for any rows of taps <= TAPS."""
     if s.tap_rows == 3: planes_tile(held, 3, wide, step, by, s, sums)
@@ -287,6 +299,14 @@ cdef void walk_dilated_twos(const Tile *s, real *sums) noexcept nogil:
     planes_taps(REAL_STORAGE, False, 2, 2, s, sums)
 
 
+cdef void walk_by_three(const Tile *s, real *sums) noexcept nogil:
+    planes_by_more(3, s, sums)
+
+
+cdef void walk_by_four(const Tile *s, real *sums) noexcept nogil:
+    planes_by_more(4, s, sums)
+
+
 cdef void walk_twins(const Tile *s, real *sums) noexcept nogil:
     held_twins(1, s, sums)
 
@@ -296,20 +316,22 @@ cdef void walk_twins_by_two(const Tile *s, real *sums) noexcept nogil:
 
 
 cdef walk_t walker(const Problem *g, const Reader *r) noexcept nogil:
-    """For the steps of rows and columns: both by two, of which taps are neighbours or not, or one of them. Rows of taps that are apart have no step."""
+    """For the steps of rows and columns: both by two, of which taps are neighbours or not, or one of them. Rows of taps that are apart, or wide steps, are walked one by one."""
     if r.twins:
         return walk_twins if r.col.z_step == 1 else walk_twins_by_two
     if is_apart(g) and r.row.taps == r.col.taps == SQUARE and r.row.z_step == r.col.z_step == 1:
         return walk_square
+    if r.col.z_step > 2:
+        return walk_by_three if r.col.z_step == 3 else walk_by_four
     if r.col.z_step == 1:
-        return walk_ones if r.row.z_step == 1 or is_apart(g) else walk_rows_by_two
-    if r.row.z_step == 1 or is_apart(g):
+        return walk_ones if r.row.z_step == 1 or not walks_down(g) else walk_rows_by_two
+    if r.row.z_step == 1 or not walks_down(g):
         return walk_columns_by_two
     return walk_twos if r.col.tap_step == 1 else walk_dilated_twos
 
 
 cdef void walk_each(const Reduce *w, const Lane *row, const Tile *s, real *sums) noexcept nogil:
-    """Adds a strip to the sums of one row of taps after the other. The middle one, which meets most rows, fetches what lies ahead."""
+    """Adds a strip to the sums of one row of taps after the other. The middle one, which meets most rows, fetches what lies ahead, or as many as meet all rows do."""
     cdef int64_t i, y
     cdef Tile one
     for i in range(row.taps):
@@ -318,7 +340,9 @@ cdef void walk_each(const Reduce *w, const Lane *row, const Tile *s, real *sums)
         one.tap_rows, one.v.cells, one.v.row = 1, s.v.cells + y * s.v.row, row.z_step * s.v.row
         one.v.low, one.v.high = divide_up(larger(s.v.low - y, 0), row.z_step), smaller(divide_up(larger(s.v.high - y, 0), row.z_step), s.rows)
         if i != row.taps // 2:
-            one.x_ahead = one.dy_ahead = 0
+            one.dy_ahead = 0
+        if i != row.taps // 2 if row.z_step == 1 else i >= row.z_step:
+            one.x_ahead = 0
         if one.v.low < one.v.high:
             w.walk(&one, sums + i * s.sums_row)
 

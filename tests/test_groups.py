@@ -1,4 +1,4 @@
-"""Groups of few inputs and as many outputs: the stencil whose lanes change places computes what the definition says."""
+"""Groups of few inputs and as many outputs, or of one output: the stencil over packed rows computes what the definition says."""
 
 from dataclasses import replace
 
@@ -8,8 +8,18 @@ from checks import check_edge, check_integers, check_random, check_special, chec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms.exchange import EXCHANGED_CHANNELS, EXCHANGED_ROW, EXCHANGES
+from gradops._algorithms import Arithmetic, Task
+from gradops._algorithms.exchange import (
+    EXCHANGED_CHANNELS,
+    EXCHANGED_ROW,
+    EXCHANGES,
+    LEAST_FIRST_INPUTS,
+    MOST_STRIDED_INPUTS,
+    wins,
+)
+from gradops._algorithms.multipliers import MOST_MULTIPLIERS
 from gradops._algorithms.task import WHOLE_VECTOR
+from gradops._problem import Axis
 from gradops.testing import (
     OPS,
     Problem,
@@ -29,10 +39,14 @@ SHAPES = [
     {"n": 1, "h": 5, "w": 33, "r": 2, "s": 11, "strides": (2, 2), "dilations": (3, 3), "padding": "SAME"},
 ]
 GROUPS = {2: 19, 4: 9, 8: 3, 16: 5}  # the last of their vectors are not full
+ALONE = {2: 19, 16: 5, 33: 4, 64: 3}  # inputs of groups of one output
 PROBLEMS = [
-    Problem(c=channels * groups, k=channels * groups, groups=groups, layout=layout, **shape)
-    for channels, groups in GROUPS.items()
-    for shape in SHAPES
+    Problem(c=channels * groups, k=groups * outputs, groups=groups, layout=layout, **shape)
+    for channels, outputs, groups, shapes in [
+        *((channels, channels, groups, SHAPES) for channels, groups in GROUPS.items()),
+        *((channels, 1, groups, SHAPES[1:5:2]) for channels, groups in ALONE.items()),
+    ]
+    for shape in shapes
     for layout in ("NHWC", "NCHW")
 ]
 CASES = [
@@ -47,8 +61,11 @@ grouped = running("depthwise")
 
 
 def test_there_are_cases_of_all_ops_and_channels():
-    sizes = {(case.values[0].result, case.values[1].filter_shape[2]) for case in CASES}
-    assert sizes == {(result, channels) for result, all_ in EXCHANGED_CHANNELS.items() for channels in all_}
+    cases = [(case.values[0].result, case.values[1]) for case in CASES]
+    exchanged = {(result, channels) for result, all_ in EXCHANGED_CHANNELS.items() for channels in all_}
+    assert {(result, p.filter_shape[2]) for result, p in cases if p.k == p.c} == exchanged
+    alone = {(result, channels) for result in ("output", "input") for channels in ALONE}
+    assert {(result, p.filter_shape[2]) for result, p in cases if p.k == p.groups} == alone
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
@@ -73,7 +90,7 @@ def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_th
 
 @given(
     op=st.sampled_from(DENSE),
-    channels=st.sampled_from(list(GROUPS)),
+    channels=st.sampled_from([*((channels, channels) for channels in GROUPS), (2, 1), (5, 1), (17, 1), (64, 1)]),
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(1, 60), st.integers(2, 12)),
     taps=st.tuples(st.integers(1, 6), st.integers(1, 10)),
     strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
@@ -85,7 +102,7 @@ def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_th
 def test_any_shape(op, channels, sizes, taps, strides, dilations, padding, layout, dtype):
     n, h, w, groups = sizes
     problem = Problem(
-        n=n, h=h, w=w, c=channels * groups, k=channels * groups, r=taps[0], s=taps[1], strides=strides, dilations=dilations,
+        n=n, h=h, w=w, c=channels[0] * groups, k=channels[1] * groups, r=taps[0], s=taps[1], strides=strides, dilations=dilations,
         groups=groups, padding=padding, layout=layout,
     )  # fmt: skip
     assume(all(axis[1] > 0 for axis in problem.axes) and "depthwise" in accepting(op, problem))
@@ -99,8 +116,9 @@ def test_any_shape(op, channels, sizes, taps, strides, dilations, padding, layou
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 1])
 def test_infinities_do_not_spread(op, value, at, level):
-    problem = Problem(n=1, h=9, w=30, c=12, k=12, r=3, s=3, groups=3, padding="SAME")
-    check_special(grouped, op, problem, value, at)
+    for outputs in 12, 3:
+        problem = Problem(n=1, h=9, w=30, c=12, k=outputs, r=3, s=3, groups=3, padding="SAME")
+        check_special(grouped, op, problem, value, at)
 
 
 @pytest.mark.parametrize("op", DENSE, ids=str)
@@ -117,6 +135,28 @@ def test_it_is_taken_where_it_was_measured_to_win(op, layout, stride):
         assert ("depthwise" in order(channels, channels)) == (channels in EXCHANGED_CHANNELS[op.result])
         assert "depthwise" not in order(channels, channels + 1)
         assert (order(channels, channels, r=1, s=1)[0] == "depthwise") == (taken and layout == "NHWC")
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+def test_groups_of_one_output_take_it_where_it_was_measured_to_win(strides):
+    def taken(result, inputs, layout, arithmetic=Arithmetic.FLOATS, taps=3):
+        axis = Axis(9, taps, strides, 1, 1, 9)
+        return wins(Task(result, False, axis, axis, 4, inputs, 1, layout, arithmetic))
+
+    for inputs in (
+        2,
+        LEAST_FIRST_INPUTS - 1,
+        LEAST_FIRST_INPUTS,
+        MOST_STRIDED_INPUTS,
+        MOST_STRIDED_INPUTS + 1,
+        MOST_MULTIPLIERS,
+    ):
+        few = inputs <= MOST_STRIDED_INPUTS
+        assert taken("output", inputs, "NHWC") and taken("input", inputs, "NHWC")
+        assert taken("output", inputs, "NCHW") == (strides > 1 or inputs >= LEAST_FIRST_INPUTS)
+        assert taken("input", inputs, "NCHW") == (strides > 1 and few)
+        assert taken("input", inputs, "NHWC", Arithmetic.PAIRS) == few
+        assert not taken("output", inputs, "NHWC", taps=1) and not taken("output", inputs, "NHWC", Arithmetic.TILES)
 
 
 @pytest.mark.parametrize("op", [op for op in DENSE if op.result != "filter"], ids=str)

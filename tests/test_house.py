@@ -143,7 +143,7 @@ ALGORITHMS_MAY_IMPORT = {
         )
     },
     "col2im": {"_algorithms.patches", "_algorithms.task"},
-    "exchange": {"_algorithms.task"},
+    "exchange": {"_algorithms.multipliers", "_algorithms.task"},
     "gemv": {"_algorithms.patches", "_algorithms.sharing", "_algorithms.task"},
     "inplace": {"_algorithms.task"},
     "multipliers": {"_algorithms.task"},

@@ -127,15 +127,12 @@ WIDE = [
     Problem(n=2, h=14, w=71, c=3, m=1, r=5, s=5, strides=(4, 4), padding="SAME", layout="NCHW"),
     Problem(n=1, h=11, w=70, c=4, m=1, r=7, s=7, strides=(3, 4), padding=(2, 4, 0, 5), layout="NCHW"),
     Problem(n=2, h=12, w=33, c=3, m=1, r=3, s=3, strides=(3, 1), padding="SAME", layout="NCHW"),
-    Problem(n=1, h=9, w=60, c=3, m=1, r=4, s=6, strides=(1, 3), padding="SAME", layout="NCHW"),
     Problem(n=2, h=15, w=38, c=3, m=1, r=3, s=2, strides=(4, 2), padding=(1, 3, 4, 0), layout="NCHW"),
-    Problem(n=2, h=10, w=59, c=3, m=1, r=2, s=4, strides=(2, 4), padding=(0, 1, 2, 2), layout="NCHW"),
     Problem(n=3, h=7, w=8, c=5, m=1, r=3, s=3, strides=(3, 3), padding="SAME", layout="NCHW"),  # planes together
     Problem(n=1, h=120, w=150, c=2, m=1, r=5, s=3, strides=(3, 3), padding="SAME", layout="NCHW"),  # strips
     Problem(n=2, h=11, w=50, c=3, m=1, r=2, s=1, strides=(3, 3), layout="NCHW"),  # rows and columns without a tap
     Problem(n=2, h=12, w=30, c=3, m=1, r=4, s=3, strides=(2, 2), dilations=(2, 2), padding="SAME", layout="NCHW"),
     Problem(n=2, h=14, w=60, c=3, m=1, r=3, s=3, strides=(3, 3), dilations=(2, 2), padding="SAME", layout="NCHW"),
-    Problem(n=2, h=15, w=61, c=3, m=1, r=3, s=3, strides=(4, 4), dilations=(3, 2), padding="SAME", layout="NCHW"),
     Problem(
         n=2, h=2, w=3, c=5, m=1, r=3, s=3, strides=(4, 4), padding=(3, 0, 2, 1), layout="NCHW"
     ),  # fewer than a step

@@ -1,7 +1,8 @@
-"""Where the stencil over packed rows computes groups of a few inputs and as many outputs, whose channels change places within a vector."""
+"""Where the stencil over packed rows computes groups: of a few inputs and as many outputs, whose channels change places within a vector, or of one output."""
 
 from __future__ import annotations
 
+from .multipliers import MOST_MULTIPLIERS
 from .task import WHOLE_VECTOR, Task
 
 EXCHANGED_CHANNELS = {"output": (2, 4, 8, 16), "input": (2, 4, 8, 16), "filter": (2, 4, 8)}
@@ -56,13 +57,40 @@ channels  of dy   NHWC        NCHW
 """
 
 
+MOST_STRIDED_INPUTS, LEAST_FIRST_INPUTS = 16, 8
+"""Inputs of groups of one output, channels first, up to which `depthwise` is taken for gradients of inputs with strides, and from which on it is for outputs without.
+Channels last it always is, but for gradients of more inputs where pairs are multiplied. Time of what is taken otherwise over that of `depthwise`, geometric
+means of 700 random problems (2x2 to 7x7 taps, strides to 3, 2 to 64 groups), 2 threads of a Zen 4; those of one tap 0.2 to 1.1:
+
+===================  ==================  ==================  ==================
+.                    float32             bfloat16            float64
+inputs of a group    to 4  to 16  to 64  to 4  to 16  to 64  to 4  to 16  to 64
+===================  ==================  ==================  ==================
+output, NHWC         2.5   2.2    1.7    4.0   2.3    1.6    1.9   1.5    1.1
+.., strides          8.2   3.3    3.2    13    2.1    2.4    8.7   3.6    2.2
+output, NCHW         1.0   1.2    1.2    1.2   1.2    1.1    1.0   1.0    1.0
+.., strides          4.6   2.8    2.7    2.9   1.7    1.2    3.9   2.4    2.5
+input, NHWC          3.5   3.5    1.7    2.5   1.1    0.6    5.1   2.4    1.6
+.., strides          6.2   2.7    1.6    5.9   3.0    0.9    3.1   2.5    1.2
+input, NCHW          1.0   0.7    0.6    0.6   1.8    0.6    0.8   0.5    0.5
+.., strides          1.4   1.6    1.1    1.2   1.6    0.9    0.7   1.2    1.1
+===================  ==================  ==================  ==================
+"""
+
+
 def accepts(task: Task) -> bool:
-    """Whether groups have as many inputs as outputs, and so few."""
-    return task.groups != 1 and task.inputs == task.outputs and task.outputs in EXCHANGED_CHANNELS[task.result]
+    """Whether groups have as many inputs as outputs, and so few, or one output, whose products with many inputs are lanes."""
+    if task.groups == 1:
+        return False
+    if task.outputs == 1:
+        return task.result != "filter" and task.inputs <= MOST_MULTIPLIERS
+    return task.inputs == task.outputs and task.outputs in EXCHANGED_CHANNELS[task.result]
 
 
 def wins(task: Task) -> bool:
     """Whether it is preferred to `conv`, `winograd` and `stem`."""
+    if task.outputs == 1:
+        return _wins_alone(task)
     filters = task.result == "filter"
     if task.doubles and task.outputs == WHOLE_VECTOR and not (filters and task.strided):
         return False
@@ -72,3 +100,13 @@ def wins(task: Task) -> bool:
         return not task.last and not filters and task.outputs <= MOST_TILED
     short = not task.last and not filters and task.cols.out < EXCHANGED_ROW
     return task.outputs in EXCHANGES["NHWC" if short else task.data_format][task.result][task.strided]
+
+
+def _wins_alone(task: Task) -> bool:
+    """The same of groups of one output."""
+    if task.one_tap or task.tiled:
+        return False
+    if task.result == "output":
+        return task.last or task.strided or task.inputs >= LEAST_FIRST_INPUTS
+    few = task.inputs <= MOST_STRIDED_INPUTS
+    return (few or not task.paired) if task.last else (few and task.strided)

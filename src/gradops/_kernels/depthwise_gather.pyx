@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""dst[pixel, c] = sum_(m, tap) src[pixel + tap, lane] filter[tap, lane]: depthwise_conv2d_native and its input gradient, one stencil; and conv2d and its
-input gradient of groups of as many outputs as inputs, whose lanes are channels that change places (`_groups.pxd`).
+"""dst[pixel, c] = sum_(m, tap) src[pixel + tap, lane] filter[tap, lane]: depthwise_conv2d_native and its input gradient, one stencil; conv2d and its input
+gradient of groups of one output, the same the other way around; and of as many outputs as inputs, whose lanes are channels that change places (`_groups.pxd`).
 
 In parallel: blocks of (image, part of its rows, lanes). Packed: the filter once, as [block][tap][lane]; rows of src in a ring, one for all lane
-pairs where these can share it. A register holds one vector of lanes of one pixel; a tap's filter vector serves up to TILE pixels. Forward, a channel is repeated for its multipliers while
-it is packed; backward, the lanes of a channel are added up when they are stored.
+pairs where these can share it. A register holds one vector of lanes of one pixel; a tap's filter vector serves up to TILE pixels. The only channel of src in a
+group is repeated for those of dst while it is packed; lanes of the only one of dst are added up when they are stored.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; row lanes have tap_step 1; at most LANES multipliers, or groups that
 `_groups.pxd` takes.
@@ -44,15 +44,19 @@ cdef int64_t panel_size(const Gather *w) noexcept nogil:
 
 cdef bint pack_filter(const Gather *w) noexcept nogil:
     """Returns whether the filter is finite."""
-    cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, row = w.k.vectors * VL, step = w.g.filter_group // w.k.multiplier, block, lane
+    cdef int64_t taps = w.g.filter_rows * w.g.filter_cols, row = w.k.vectors * VL, m = w.k.multiplier, block, lane, first, lanes
+    cdef int64_t step = w.g.filter_dst if w.g.dst_channels > 1 else w.g.filter_src if m > 1 else w.g.filter_group, at_once = m if w.g.filter_group != m * step else w.k.lanes
     cdef real *dst
     for block in range(w.k.blocks):
         lane, dst = block * w.k.lanes, w.filter_panels + block * panel_size(w)
         clear(dst, panel_size(w))
         if is_grouped(w.g):
             pack_groups(w, lane, smaller(w.k.lanes, w.k.total - lane), dst)
-        else:
-            widen_block(w.storage, w.filter + lane * step * item_size(w.storage), w.g.filter_x, step, taps, smaller(w.k.lanes, w.k.total - lane), dst, row)
+            continue
+        lanes, first = smaller(w.k.lanes, w.k.total - lane), 0
+        while first < lanes:                            # all of a block, or those of a group
+            widen_block(w.storage, w.filter + (lane + first) // m * w.g.filter_group * item_size(w.storage), w.g.filter_x, step, taps, smaller(at_once, lanes - first), dst + first, row)
+            first += at_once
     return all_finite(w.filter_panels, w.k.blocks * panel_size(w))
 
 

@@ -8,8 +8,8 @@ from . import inplace
 from .task import WIDEST_VECTOR, Axis, Task
 
 MOST_PLANE_STEP, MOST_PLANE_ROWS, MOST_PLANE_COLUMNS, MOST_PLANE_MASKS = 4, 7, 4096, 1 << 16
-"""Strides that its vectors are picked and woven by; rows of taps that a register tile of `planes` has; columns of an image and between the taps of a row, which its scratch grows with; numbers of its
-masks, one for each pixel of a row and each tap in a row."""
+"""Strides that vectors of `planes` are picked and woven by; rows of taps that a register tile has; columns of an image and between the taps of a row, which its
+scratch grows with; numbers of its masks, one for each pixel of a row and each tap in a row."""
 
 LEAST_PIXELS, LEAST_PIXELS_A_TAP = {1: 7, 2: 6}, 2
 """Pixels of a row, of those that use the same taps, from which on `planes` is taken, by the stride of columns; and for the gradient of the filter, pixels
@@ -67,10 +67,10 @@ float64   9         1.24  0.83  0.71    1.40  1.26  0.89    1.23  0.87  0.78    
 """
 
 FEW_CHANNELS, LEAST_WIDE_PIXELS, LEAST_TURNED_WIDE_PIXELS = 4, 14, 32
-"""Of wide strides: channels up to which it is always taken; and pixels of a row of results with the same taps from which on it is for up to three taps in a row,
-but not for gradients of inputs whose channels come last, where `inplace` does not accept; and where it does, for gradients of filters and, unless columns have a
-stride, all results. Times of
-`depthwise` and `inplace` over those of `planes`, 8 images, 2 threads of a Zen 4, of gradients of inputs and of filters, and outputs:
+"""Of wide strides: channels up to which it is always taken; pixels of a row of results with the same taps from which on it is for up to three taps in a row,
+where `inplace` does not accept, but not for gradients of inputs whose channels come last; and the same where it does, for gradients of filters and, unless columns
+have a stride, all results. Times of `depthwise` and `inplace` over those of `planes`, 8 images, 2 threads of a Zen 4, of gradients of inputs and of filters, and
+outputs, of bfloat16 of the last two:
 
 ==================  ======  ==================  ==================  ==================
 channels, pixels    taps    stride 3            stride 4            bfloat16, stride 3
@@ -168,11 +168,8 @@ Walking down larger planes, of 97 to 300 pixels a row with lanes of two rows, ta
 def accepts(task: Task) -> bool:
     """Whether it has lanes for the strides, tiles for the rows of taps, and room for the columns."""
     rows, cols = task.rows, task.cols
-    if (
-        max(rows.stride, cols.stride) > MOST_PLANE_STEP
-        or rows.taps > MOST_PLANE_ROWS
-        or (task.last and not _turns(task))
-    ):
+    has_tiles = max(rows.stride, cols.stride) <= MOST_PLANE_STEP and rows.taps <= MOST_PLANE_ROWS
+    if not has_tiles or (task.last and not _turns(task)):
         return False
     widest = max(cols.size, cols.out)
     fits = max(widest, (cols.taps - 1) * cols.dilation) <= MOST_PLANE_COLUMNS

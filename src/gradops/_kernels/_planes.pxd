@@ -4,7 +4,7 @@
 Planes are read where they lie, one lane of rows after the other, or all rows at once where dilated taps have few rows in common: these are *apart* then,
 tap_step rows from each other. A vector of neighbours may hold numbers of other rows or planes, for which there is a mask; rows outside the image
 are left out, or read from a row of zeros. What is not stored as it is computed with, and planes where a vector would reach over an end of the array,
-are first copied into a *run*, as they are computed with. Where columns are read by a step of two or more, a vector is every so manieth number of as many. Rows that fill at
+are first copied into a *run*, as they are computed with. Where columns are read by a step of two or more, a vector is every second number of two, or every third of three. Rows that fill at
 most half of a vector have a *twin*: the same row of the next plane, in the other half. Few channels that come last are *turned*: some planes of an image are
 widened into scratch, where all of them are safe to read, and computed there.
 """
@@ -254,7 +254,7 @@ cdef inline int64_t alike(const View *v, int64_t first, int64_t reads, int64_t t
 
 cdef inline void load_columns(int held, bint twins, int taps, int by, int64_t unit, const char *x, const char *other, vec *column) noexcept nogil:
     """column[j][q] = x[q by + j unit] for j < taps, the unit in bytes. By two, neighbours are every other number of the same two vectors, the second of which, as
-    the second half of twins, lies at `other`; by more, of real numbers, every so manieth one of as many vectors."""
+    the second half of twins, lies at `other`; by more, of real numbers, every such number of as many vectors."""
     cdef vec[2] both
     cdef vec[MOST_STEP] cells
     cdef int64_t size = item_size(held)

@@ -14,9 +14,11 @@ from gradops._algorithms.inplace import (
     CROWDED,
     LEAST_CROWDED_PIXELS,
     LEAST_CROWDED_TAPS,
-    MOST_ROWS,
+    MOST_HALVES_A_STEP,
     MOST_SMALL_PIXELS,
     MOST_STEP,
+    MOST_TAPS,
+    MOST_TAPS_A_STEP,
     MOST_TURNED_PIXELS,
 )
 from gradops._algorithms.planes import (
@@ -103,6 +105,18 @@ TURNED = [
     Problem(n=1, h=9, w=10, c=20, m=1, r=3, s=1, strides=(2, 2), layout="NCHW"),  # columns without a tap
 ]
 """Channels first, which `inplace` turns."""
+GENERAL = [
+    Problem(n=2, h=14, w=37, c=40, m=1, r=5, s=5, strides=(3, 3), padding="SAME"),  # the last tile begins early
+    Problem(n=1, h=9, w=60, c=19, m=1, r=3, s=3, strides=(4, 4), padding="SAME"),  # the last vector overlaps
+    Problem(n=1, h=11, w=17, c=32, m=1, r=3, s=1, strides=(2, 2)),  # columns that nothing reads
+    Problem(n=2, h=8, w=23, c=64, m=1, r=2, s=11, padding="SAME"),  # columns on both sides of a tile outside
+    Problem(n=2, h=9, w=14, c=24, m=1, r=3, s=6, strides=(2, 1), dilations=(2, 3), padding="SAME"),
+    Problem(n=1, h=10, w=5, c=33, m=1, r=1, s=9, padding=(0, 0, 11, 12)),  # columns without a tap
+    Problem(n=1, h=13, w=50, c=512, m=1, r=3, s=6, strides=(2, 2), padding="SAME"),  # pixels at a crowding distance
+    Problem(n=2, h=7, w=40, c=36, m=1, r=7, s=8, strides=(3, 4), padding=(3, 1, 6, 2), layout="NCHW"),
+    Problem(n=2, h=6, w=9, c=20, m=1, r=2, s=13, padding="SAME", layout="NCHW"),
+]
+"""Taps in a row that no tiles are made for, but of filters."""
 APART = [
     Problem(n=3, h=9, w=14, c=5, m=1, r=3, s=3, dilations=(2, 2), padding="SAME", layout="NCHW"),  # planes together
     Problem(n=2, h=17, w=41, c=3, m=1, r=3, s=3, dilations=(3, 1), padding=(9, 0, 1, 5), layout="NCHW"),
@@ -211,6 +225,7 @@ LARGE = {
         Problem(n=1, h=233, w=224, c=136, m=1, r=3, s=3, strides=(2, 2), padding="SAME"),  # in the order of memory
         Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
         Problem(n=1, h=171, w=162, c=268, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # into the second cache
+        Problem(n=2, h=150, w=224, c=128, m=1, r=2, s=5, strides=(3, 3), padding="SAME"),  # by tiles for any taps
         Problem(n=3, h=93, w=121, c=84, m=1, r=3, s=3, padding="SAME"),  # along rows
         Problem(n=2, h=45, w=61, c=512, m=1, r=3, s=3, padding="SAME"),  # in tall tiles' place, but for 64 bits
         Problem(n=2, h=31, w=50, c=1000, m=1, r=3, s=3, padding="SAME"),  # and along segments of them
@@ -241,7 +256,7 @@ def cases(**problems):
     ]
 
 
-CASES = cases(inplace=INPLACE + TURNED, planes=PLANES + LAST)
+CASES = cases(inplace=INPLACE + TURNED + GENERAL, planes=PLANES + LAST)
 every_case = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES)
 every_tile = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(inplace=LARGE["inplace"][-4:]))
 every_size = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(**LARGE))
@@ -254,10 +269,10 @@ def few(problem):
 
 
 def test_cases_are_accepted():
-    """All but two ops with a stride of three in place, in each layout, of two taps, and with one of two of one tap."""
-    assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 6 + 3 * (len(PLANES) + len(LAST))
-    for problems in LARGE, UNREACHED:
-        assert len(cases(**problems)) == 3 * sum(map(len, problems.values()))
+    """All but, in place, filters with a stride of three and two taps, in each layout, with one of two and one tap, and those that have no tiles."""
+    assert len(CASES) == 3 * (len(INPLACE) + len(TURNED)) - 3 + 2 * len(GENERAL) + 3 * (len(PLANES) + len(LAST))
+    assert len(cases(**LARGE)) == 3 * sum(map(len, LARGE.values())) - 1
+    assert len(cases(**UNREACHED)) == 3 * sum(map(len, UNREACHED.values()))
 
 
 @pytest.mark.parametrize(("halves", "taken"), [(True, "inplace"), (False, "depthwise")])
@@ -285,9 +300,10 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
     def accepted(**changed):
         return besides_col2im(op, Problem(**{"h": 90, "w": 9, "c": WIDEST_VECTOR, "m": 1, "padding": "SAME"} | changed))
 
-    assert accepted() == accepted(r=MOST_ROWS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
-    for refused in {"r": MOST_ROWS + 1}, {"s": 8}, {"s": 6}:
-        assert accepted(**refused) == ("depthwise",)
+    assert accepted() == accepted(r=MOST_TAPS) == accepted(c=CROWDED + 16) == ("inplace", "depthwise")
+    assert accepted(r=MOST_TAPS + 1) == accepted(s=MOST_TAPS + 1) == ("depthwise",)
+    for untiled in 6, 8:
+        assert accepted(s=untiled) == (("depthwise",) if op.result == "filter" else ("depthwise", "inplace"))
     assert "inplace" not in accepted(c=WIDEST_VECTOR - 1)
     assert set(accepted(m=2)) <= {"depthwise", "stem"}
     assert "inplace" in accepted(layout="NCHW") and "inplace" not in accepted(
@@ -303,12 +319,29 @@ def test_inplace_is_for_vectors_of_channels_and_few_taps(op):
     assert accepted(**crowded, w=LEAST_CROWDED_PIXELS - 1) == ("inplace", "depthwise")
     assert accepted(**crowded, w=2 * LEAST_CROWDED_PIXELS, strides=(1, 2)) == packed
     assert accepted(w=1, r=1, s=1, strides=(2, 1)) == (
-        ("inplace", "depthwise") if op.sizes == "input_sizes" else ("depthwise",)
+        ("depthwise",) if op.result == "filter" else ("inplace", "depthwise")
     )
     assert (accepted(strides=(MOST_STEP + 1, 1)) == ("depthwise",)) == (op.sizes != "input_sizes")
     assert "inplace" in accepted(strides=(3, 3)) and ("inplace" in accepted(strides=(3, 3), s=4)) == (
-        op.result == "input"
+        op.result != "filter"
     )
+
+
+def test_tiles_for_any_taps_are_for_outputs_of_which_few_share_a_column():
+    def taken(halves=False, **changed):
+        problem = Problem(h=28, w=28, c=WIDEST_VECTOR, m=1, padding="SAME", **changed)
+        return accepting(OPS["depthwise_conv2d_native"], problem, halves)[0]
+
+    most = int(MOST_TAPS_A_STEP * 4)
+    for layout in "NHWC", "NCHW":
+        assert taken(strides=(4, 4), s=most, layout=layout) == "inplace"
+        assert taken(strides=(4, 4), r=9, s=most + 1, layout=layout) == "depthwise"
+        assert taken(True, strides=(4, 4), r=9, s=MOST_HALVES_A_STEP * 4 + 1, layout=layout) == "depthwise"
+    assert taken(True, strides=(4, 4), s=MOST_HALVES_A_STEP * 4) == "inplace"
+    assert taken(True, strides=(4, 4), r=9, s=MOST_HALVES_A_STEP * 4, layout="NCHW") == "depthwise"
+    assert taken(strides=(2, 2), s=4) == "inplace"
+    assert taken(strides=(2, 2), s=4, layout="NCHW") == "planes"
+    assert taken(s=6) == taken(strides=(3, 1), s=6) == "depthwise"
 
 
 def test_planes_are_preferred_for_long_rows():

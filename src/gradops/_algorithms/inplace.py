@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from math import gcd
 
-from .task import WIDEST_VECTOR, Task
+from .task import WIDEST_VECTOR, Axis, Task
 
 TILE_TAPS = {1: (1, 2, 3, 4, 5, 7), 2: (3, 5, 7), 3: (3,)}
-"""Taps in a row that the register tiles of `inplace` have, by the step from pixel to pixel of what they read."""
+"""Taps in a row that register tiles of `inplace` are made for, by the step from pixel to pixel of what they read; filters have no others."""
 
-MOST_ROWS, MOST_STEP = 64, 4
-"""Rows of taps, and steps from row to row, that the window of `inplace` holds."""
+MOST_TAPS, MOST_STEP = 64, 4
+"""Rows of taps and, of tiles for any, taps in a row; and steps from pixel to pixel, that the window of `inplace` holds."""
+
+MOST_TAPS_A_STEP, MOST_HALVES_A_STEP = 2.5, 3
+"""Taps in a row for each step from pixel to pixel of outputs that are left to tiles for any; the second of 16 bits, channels last. Time of `depthwise` over that of
+`inplace`, 8 images, 2 threads of a Zen 4 (most of them several times; single ones vary by a fifth):
+
+==============  ==========  ==================  ==================  ==================  ==================
+.                           NHWC                                    NCHW
+taps            stride      float32   bfloat16  float64   AVX2      float32   bfloat16  float64   AVX2
+==============  ==========  ==================  ==================  ==================  ==================
+3x1 of 56x56    2, 3        2.3  3.7                                      2.1
+7x1 of 56x56    3           2.9  3.2  6.1       5.3       2.5       1.7   1.5
+1x7 of 56x56    3           1.8                                     1.1   1.4
+2x2 of 28x28    2           1.1       4.4       2.1       2.6
+4x4 of 28x28    2           1.2       2.9       1.2       1.1       0.8
+3x3 of 56x56    4           2.5       4.9       1.8       2.2
+5x5 of 56x56    3, 4        1.2  1.7  2.2       1.8       1.1       1.1  1.5  1.1
+7x7 of 56x56    3, 4        1.1  1.6  1.9       1.2       0.8       1.2  1.4  1.1       1.1       1.0
+5x5 of 14x14    3           1.1       2.3       1.5       1.0       1.2       1.3       1.4       1.3
+5x5 of 7x7      3           1.5       2.4       1.6       1.4       1.4       1.7       1.4       1.8
+6x6 of 28x28    2           1.0       2.0       1.2       0.9       0.8       0.7       0.7       0.7
+9x9 of 56x56    3           0.9       1.5                           0.95      0.95
+9x9 of 28x28    2           0.85      1.35      0.9       1.0       1.0       0.85      1.0       0.9
+6x6 of 28x28    1           0.75      1.2       0.7       0.7       0.5       0.6       0.6       0.5
+9x9 of 28x28    1           0.85      1.15      0.7       0.65      1.4       0.8       0.9       0.55
+11x11 of 56x56  1           0.75      0.95      0.75      0.65      0.85      0.95      0.9       0.8
+31x31 of 64x64  1           0.9       1.2       0.7       0.5       0.9
+==============  ==========  ==================  ==================  ==================  ==================
+"""
 
 MOST_TURNED_PIXELS, MOST_SMALL_PIXELS = 30_000, 1024
 """Of an image of channels first and its results, which `inplace` turns, a vector of channels at a time, into 2 MB of scratch; and of one for which it is preferred to
@@ -69,27 +97,44 @@ Of 16-bit numbers the rows would have to be widened, too: 1.2 to 2.5 times as lo
 
 
 def accepts(task: Task) -> bool:
-    """Whether it has tiles for the taps of a row, whole vectors of channels, and planes that it turns."""
+    """Whether it has whole vectors of channels, a window for the taps, planes that it turns and, of filters, tiles for the taps of a row."""
     rows, cols = task.rows, task.cols
+    if (
+        task.groups < WIDEST_VECTOR
+        or max(rows.taps, cols.taps) > MOST_TAPS
+        or (task.result == "filter" and not _has_tiles(task))
+    ):
+        return False
     turns = task.last or rows.size * cols.size + rows.out * cols.out <= MOST_TURNED_PIXELS
-    return task.groups >= WIDEST_VECTOR and turns and _has_tiles(task)
+    return turns and (task.result == "input" or max(_step(rows), _step(cols)) <= MOST_STEP)
 
 
 def wins(task: Task) -> bool:
     """Whether it is preferred to `depthwise`."""
+    if not _has_tiles(task):
+        return task.result == "output" and (task.last or task.wide) and _has_few_taps(task)
     if task.last:
         return task.halves or not _crowded(task)
     return task.wide or max(task.rows.size * task.cols.size, task.rows.out * task.cols.out) <= MOST_SMALL_PIXELS
 
 
 def _has_tiles(task: Task) -> bool:
-    """Whether its register tiles have so many taps in a row, for each lane of columns, and its window so many rows."""
-    rows, cols = task.rows, task.cols
-    row_step, col_step = (axis.stride // gcd(axis.stride, axis.dilation) for axis in (rows, cols))
+    """Whether register tiles are made for so many taps in a row, of each lane of columns."""
+    step, taps = _step(task.cols), task.cols.taps
     if task.result != "input":
-        return cols.taps in TILE_TAPS.get(col_step, ()) and row_step <= MOST_STEP and rows.taps <= MOST_ROWS
-    lanes = (-(-(cols.taps - phase) // col_step) for phase in range(min(col_step, cols.taps)))
-    return all(taps in TILE_TAPS[1] for taps in lanes) and rows.taps <= MOST_ROWS
+        return taps in TILE_TAPS.get(step, ())
+    return all(-(-(taps - phase) // step) in TILE_TAPS[1] for phase in range(min(step, taps)))
+
+
+def _has_few_taps(task: Task) -> bool:
+    """Whether so few taps read a column that it may as well be loaded for each of them."""
+    most = MOST_HALVES_A_STEP if task.halves and task.last else MOST_TAPS_A_STEP
+    return task.cols.taps <= most * _step(task.cols)
+
+
+def _step(axis: Axis) -> int:
+    """From pixel to pixel, in pixels of those that the taps of an output use."""
+    return axis.stride // gcd(axis.stride, axis.dilation)
 
 
 def _crowded(task: Task) -> bool:

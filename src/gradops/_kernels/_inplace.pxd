@@ -16,7 +16,7 @@ from _scratch cimport padded
 from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_soon, unknown, widen
 
 cdef enum:
-    TAPS = 7                                            # of a row of the filter, at most (TILE_TAPS of gradops._algorithms.inplace)
+    TAPS = 7                                            # of a row that tiles are made for, at most (TILE_TAPS of gradops._algorithms.inplace)
     PIXELS = 8                                          # of a register tile, at most
     MANY_VECTORS = 7                                    # of channels, so many that one which is computed twice takes little
     ROWS = 8                                            # of a strip: at most, if it is staged or written beyond the caches, else at least
@@ -169,7 +169,7 @@ cdef inline bint has_pairs(const Problem *g, int storage, bint far) noexcept nog
     if storage != REAL_STORAGE or MR <= 6 or g.col_lanes == 0 or comes_first(g) or far:
         return False
     for i in range(g.col_lanes):
-        if col_lanes(g)[i].taps != 3:
+        if col_lanes(g)[i].taps != 3 or not has_tiles(col_lanes(g) + i):
             return False
     return g.groups % (2 * VL) == 0 or g.groups >= MANY_VECTORS * VL
 
@@ -222,6 +222,13 @@ cdef inline bint is_across(const Problem *g, int storage, int held, bint far) no
     if storage != REAL_STORAGE or g.filter_rows * g.filter_cols > FEW_TAPS or g.groups * size < FEW_CHANNELS or col_lanes(g).src_unit > 1:
         return False
     return g.col_lanes > 1 or (col_lanes(g).z_step > 1 and far and g.src_y * size % WAY == 0)
+
+
+cdef inline bint has_tiles(const Lane *col) noexcept nogil:
+    """Whether there are tiles for the taps and the step of a lane of columns (TILE_TAPS of gradops._algorithms.inplace), rather than those for any."""
+    if col.z_step <= 2 and (col.taps == 3 or col.taps == 5 or col.taps == 7):
+        return True
+    return col.taps == 3 if col.z_step == 3 else col.z_step == 1 and (col.taps <= 2 or col.taps == 4)
 
 
 cdef inline bint is_short(const Lane *col, bint far) noexcept nogil:
@@ -280,7 +287,7 @@ cdef inline bint is_swept(const Problem *g, int storage, int64_t ways) noexcept 
 
 cdef inline bint may_sweep(const Problem *g, int storage) noexcept nogil:
     """Whether tiles that sweep are computed from numbers as they are stored, in channels last, along one lane, and gain anything."""
-    return storage == REAL_STORAGE and g.col_lanes == 1 and not comes_first(g) and is_nowhere(g, item_size(storage))
+    return storage == REAL_STORAGE and g.col_lanes == 1 and has_tiles(col_lanes(g)) and not comes_first(g) and is_nowhere(g, item_size(storage))
 
 
 cdef inline bint is_nowhere(const Problem *g, int64_t size) noexcept nogil:
@@ -330,7 +337,7 @@ cdef inline Walk walk_down(const Problem *g, int storage, int held, bint fetch, 
     cdef int64_t size = item_size(storage)
     cdef Walk s
     s.rows, s.step, s.unit, s.taps, s.limit = rows, row.src_unit * row.z_step, row.src_unit, row.taps, g.src_rows
-    s.y, s.fresh = row.src_start + s.step * t, row.z_step
+    s.y, s.fresh = row.src_start + s.step * t, smaller(row.z_step, row.taps)
     s.src_y, s.dst_y = g.src_y * size, row.out_step * g.dst_y * size
     s.storage, s.lanes, s.strips = storage, registers(held) * VL, strips
     s.filter_row = row.filter_step * g.filter_cols * s.lanes

@@ -3,17 +3,17 @@
 
 In parallel: blocks of (image, part of its rows, vectors of channels). Packed: the filter, as [vector][tap][VL]. A register tile is one vector of some
 pixels of a row; each column beside them is loaded once for a row of taps, those outside the image from a vector of zeros. Tiles walk
-down a few rows or across the channels, then come the next pixels, those of all lanes of columns in turns. Where pixels crowd the sets of a cache, so that
+down a few rows or across the channels, then come the next pixels, those of all lanes of columns in turns. For taps and steps that no tiles are made for, there are
+some in which each pixel loads what its own taps need. Where pixels crowd the sets of a cache, so that
 what is read a second time is no longer there, a tile holds the sums of three rows instead of one, and each row of src is read once.
 
 *Assumes:* src, filter and dst are contiguous and aligned, one lane a channel and at least VL of them; channels are the last axis, or come first in small
-images, which are turned; the problem is not empty; lanes have tap_step 1, in columns at most TAPS taps and z_step 1 or 2, or 3 of 3 taps, and every column of dst has a
-tap inside the image.
+images, which are turned; the problem is not empty; lanes have tap_step 1, and every column of dst has a tap inside the image.
 """
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, has_tiles, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
@@ -307,8 +307,11 @@ cdef inline void tall_ukr(int pixels, int step, const Walk *s, const char *src, 
         src, dst, filter = src + s.vector, dst + s.vector, filter + s.panel
 
 
+include "inplace_gather_general.pxi"
+
+
 cdef inline int most_pixels(int64_t step) noexcept nogil:
-    """Pixels of a register tile, at most, for which it has registers, about."""
+    """Pixels of a register tile made for that step, at most, for which it has registers, about."""
     return PIXELS if step == 1 else 4
 
 
@@ -334,8 +337,10 @@ cdef inline void walk_taps(int held, int taps, int step, int pixels, const Walk 
 
 
 cdef inline void walk_steps(int held, const Lane *col, int64_t pixels, const Walk *s, const char *src, const real *filter, char *dst) noexcept nogil:
-    """walk_taps for steps 1 and 2, and three taps that as many pixels are apart."""
-    if col.z_step == 1:
+    """walk_taps for steps 1 and 2, and three taps that as many pixels are apart; or tiles for any."""
+    if held != REAL_PAIR and not has_tiles(col):
+        walk_general(held, s, col, pixels, src, filter, dst)
+    elif col.z_step == 1:
         walk_taps(held, <int> col.taps, 1, <int> pixels, s, src, filter, dst)
     elif col.z_step == 2:
         walk_taps(held, <int> col.taps, 2, <int> pixels, s, src, filter, dst)
@@ -430,7 +435,7 @@ cdef void gather_rows(const Gather *w, const Lane *row, const Lanes *lanes, int6
         left = False
         for j in range(lanes.cols):
             col = lanes.col + j
-            pixels = tall_pixels(col) if w.way == TALL else tile_pixels(col, most_pixels(col.z_step), w.far)
+            pixels = tall_pixels(col) if w.way == TALL else tile_pixels(col, most_pixels(col.z_step) if has_tiles(col) else PIXELS, w.far)
             if i * pixels < col.count:
                 aim(&s, g, row, col, n, t, pixels, i)
                 gather_tiles(w, &s, row, col, n, t, pixels, first, end, scratch)

@@ -460,19 +460,24 @@ def takes_turns(bytes problem):
     return _problem.takes_turns(<const _problem.Problem *> PyBytes_AS_STRING(problem))
 
 
-def pack_rows(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t lanes, int64_t strip, dst):
-    """Packs a whole image strip by strip of so many rows, in a ring that holds all; returns its height, its width and vectors of a row."""
+def pack_rows(bytes problem, int64_t row_lane, int64_t col_lane, int storage, src, int64_t channels, bint spread, int64_t strip, dst):
+    """Packs a whole image strip by strip of so many rows, in a ring that holds all, of vectors or of numbers that are going to be spread over vectors; returns its
+    height, its width, and the vectors or channels of a row."""
     cdef const _problem.Problem *g = <const _problem.Problem *> PyBytes_AS_STRING(problem)
     cdef _ring.Block b
     cdef _ring.Ring ring
     cdef int64_t t
-    b.g, b.storage, b.lanes, b.vectors, b.repeat, b.src = g, storage, lanes, (lanes + _storage.VL - 1) // _storage.VL, 1, bytes_of(src)
+    b.g, b.storage, b.src = g, storage, bytes_of(src)
+    if spread:
+        _ring.set_lanes(&b, channels * _storage.VL, channels, _storage.VL, 1)
+    else:
+        _ring.set_lanes(&b, channels, (channels + _storage.VL - 1) // _storage.VL, 1, _storage.VL)
     b.row, b.col = _problem.row_lanes(g) + row_lane, _problem.col_lanes(g) + col_lane
     ring.rows, ring.next = reals_of(dst), 0
     ring.height, ring.width = b.row.z_step * (b.row.count - 1) + b.row.taps, _ring.ring_width(b.col, b.col.count)
     for t in range(0, b.row.count, strip):
         _ring.fill_ring(&b, &ring, t, min(strip, b.row.count - t), 0, 0)
-    return ring.height, ring.width, b.vectors
+    return ring.height, ring.width, b.planes
 
 
 cdef _patches.Patches patches(bytes problem, int64_t row_lane, int64_t col_lane, src, int storage, int64_t group):

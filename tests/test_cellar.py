@@ -1094,27 +1094,27 @@ RINGS = [
 
 @every_storage
 @pytest.mark.parametrize(("op", "name"), RINGS, ids=["-".join(row) for row in RINGS])
-@pytest.mark.parametrize("strip", [1, 2, 100])
-def test_rings_hold_rows_of_the_image_and_zeros_around_it(probe, storage, op, name, strip):
+@pytest.mark.parametrize(("strip", "spread"), [(1, False), (2, False), (100, False), (2, True)])
+def test_rings_hold_rows_of_the_image_and_zeros_around_it(probe, storage, op, name, strip, spread):
     problem = Problem.parse(name)
     packed = planned(op, problem).problem("depthwise")
     head, row_lanes, col_lanes = unpacked(packed)
     (image,) = random_integers([OPS[op].shapes(problem)[op != "depthwise_conv2d_native"]], dtype_named(storage), seed=3)
     nhwc = image if problem.layout == "NHWC" else image.transpose(0, 2, 3, 1)
-    size, channels = probe.SIZES["VL"], nhwc.shape[3]
+    size, channels = 1 if spread else probe.SIZES["VL"], nhwc.shape[3]
     for (r, row), (s, col) in product(enumerate(row_lanes), enumerate(col_lanes)):
         ring = np.full(100_000, np.nan, real_of(storage))
-        height, width, vectors = probe.pack_rows(packed, r, s, STORAGE[storage], image, channels, strip, ring)
+        height, width, planes = probe.pack_rows(packed, r, s, STORAGE[storage], image, channels, spread, strip, ring)
         read = col.z_step * (col.count - 1) + col.tap_step * (col.taps - 1) + 1
         y = row.src_start + row.src_unit * np.arange(height)[:, None]
         x = col.src_start + col.src_unit * np.arange(width)
         inside = (y >= 0) & (y < head.src_rows) & (x >= 0) & (x < head.src_cols)
         values = nhwc[0, np.clip(y, 0, head.src_rows - 1), np.clip(x, 0, head.src_cols - 1)]
-        values = np.pad(np.where(inside[..., None], values, 0), ((0, 0), (0, 0), (0, vectors * size - channels)))
-        found = ring[: height * vectors * width * size].reshape(height, vectors, width, size).transpose(0, 2, 1, 3)
+        values = np.pad(np.where(inside[..., None], values, 0), ((0, 0), (0, 0), (0, planes * size - channels)))
+        found = ring[: height * planes * width * size].reshape(height, planes, width, size).transpose(0, 2, 1, 3)
         rows = (row.z_step * np.arange(row.count)[:, None] + np.arange(row.taps)).ravel()
         np.testing.assert_array_equal(found.reshape(values.shape)[rows, :read], values[rows, :read], str((r, s)))
-        assert read <= width and np.isnan(ring[height * vectors * width * size :]).all()
+        assert read <= width and np.isnan(ring[height * planes * width * size :]).all()
 
 
 @every_real

@@ -3,13 +3,14 @@
 
 Lanes are (channel, multiplier) pairs in memory order; a block of them is `vectors` vectors wide, all lanes if they fit. Each row that a
 stencil needs is packed once: widened, channels brought into vectors, repeated for each multiplier, zero beyond the image. A row is
-[vector][column][VL]. Rows are computed strip by strip, vector by vector: the image is read in the order of memory, each vector's part of
+[vector][column][VL]; or, where multipliers fill whole vectors, all of whose lanes have the same channel, [channel][column], whose numbers are spread when they are
+read. Rows are computed strip by strip, vector by vector: the image is read in the order of memory, each vector's part of
 the strip stays in the first cache while it is used, and what the next strip needs is fetched meanwhile.
 """
 from libc.stdint cimport int64_t
 from _groups cimport group_lanes, is_grouped
 from _problem cimport Problem, Lane, divide_up, larger, smaller
-from _storage cimport real, lane_index, LINE, VL, REAL_STORAGE, item_size, clear, copy, load, pick, prefetch_soon, store, widen_block
+from _storage cimport real, vec, lane_index, LINE, VL, REAL_STORAGE, item_size, clear, copy, load, pick, prefetch_soon, spread, store, widen_block
 
 cdef enum:
     LANES = 64                                          # of a block, at most, where channels are repeated
@@ -31,6 +32,13 @@ cdef struct Block:
     int storage
     const char *src                                     # at the image and the first lane's channel
     int64_t lanes, vectors, repeat
+    int64_t pitch, planes                               # reals of a packed column, VL or 1, and vectors or channels of a row
+
+
+cdef inline void set_lanes(Block *b, int64_t lanes, int64_t vectors, int64_t repeat, int64_t pitch) noexcept nogil:
+    """So many lanes of a block of so many vectors, `repeat` of which have the same channel."""
+    b.lanes, b.vectors, b.repeat, b.pitch = lanes, vectors, repeat, pitch
+    b.planes = vectors if pitch == VL else lanes // repeat
 
 
 cdef struct Ring:
@@ -92,13 +100,19 @@ cdef inline void pack_row(const Block *b, int64_t z, int64_t first, int64_t widt
     cdef int64_t y = b.row.src_start + b.row.src_unit * z, x = b.col.src_start + b.col.src_unit * first, unit = b.col.src_unit, v
     cdef int64_t low = smaller(larger(divide_up(-x, unit), 0), width) if x < 0 else 0
     cdef int64_t high = larger(smaller(divide_up(g.src_cols - x, unit), width), low) if x < g.src_cols else low
+    cdef int64_t size = item_size(b.storage)
+    cdef const char *src
     if not 0 <= y < g.src_rows:
         low = high = width
-    for v in range(b.vectors):
-        clear(dst + v * width * VL, low * VL)
-        clear(dst + (v * width + high) * VL, (width - high) * VL)
-    pack_line(b.storage, b.src + (y * g.src_y + (x + low * unit) * g.src_x) * item_size(b.storage), unit * g.src_x, g.src_c,
-              high - low, b.lanes, b.repeat, ahead * b.row.src_unit * g.src_y, dst + low * VL, width * VL)
+    for v in range(b.planes):
+        clear(dst + v * width * b.pitch, low * b.pitch)
+        clear(dst + (v * width + high) * b.pitch, (width - high) * b.pitch)
+    src, ahead = b.src + (y * g.src_y + (x + low * unit) * g.src_x) * size, ahead * b.row.src_unit * g.src_y
+    if b.pitch == 1:
+        fetch_line(src + ahead * size, unit * g.src_x * size, g.src_c * size, high - low, b.planes)
+        widen_block(b.storage, src, g.src_c, unit * g.src_x, b.planes, high - low, dst + low, width)
+    else:
+        pack_line(b.storage, src, unit * g.src_x, g.src_c, high - low, b.lanes, b.repeat, ahead, dst + low * VL, width * VL)
 
 
 cdef inline void pack_planes(const Block *b, const Ring *ring, int64_t z, int64_t end, int64_t first, int64_t ahead) noexcept nogil:
@@ -136,12 +150,22 @@ cdef inline bint is_planar(const Block *b, const Ring *ring, int64_t first) noex
 
 
 cdef inline real *ring_row(const Block *b, const Ring *ring, int64_t z) noexcept nogil:
-    return ring.rows + z % ring.height * b.vectors * ring.width * VL
+    return ring.rows + z % ring.height * b.planes * ring.width * b.pitch
+
+
+cdef inline vec load_column(int pitch, const real *column) noexcept nogil:
+    """A vector of lanes of a packed column, or its number in all lanes. *Assumes:* pitch is a compile-time constant of the caller."""
+    return load(column) if pitch == VL else spread(column)
+
+
+cdef inline int64_t at_column(const Block *b, const Ring *ring, int64_t v, int64_t column) noexcept nogil:
+    """Reals from a ring's row to a column of it, for vector v of lanes."""
+    return ((v if b.pitch == VL else v * VL // b.repeat) * ring.width + column) * b.pitch
 
 
 cdef inline const real *next_row(const Block *b, const Ring *ring, const real *row) noexcept nogil:
     """The row after `row`, both at the same vector and column."""
-    cdef int64_t size = b.vectors * ring.width * VL
+    cdef int64_t size = b.planes * ring.width * b.pitch
     return row + size if row + size < ring.rows + ring.height * size else row + size - ring.height * size
 
 
@@ -188,6 +212,7 @@ cdef struct Blocking:                                   # how lanes and rows fal
     int64_t unit                                        # lanes that are not split: of a channel or, of one lane each, of a vector or a group
     int64_t total                                       # lanes altogether
     int64_t lanes, vectors                              # of a block
+    int64_t pitch                                       # reals of a packed column of a vector, VL or 1
     int64_t blocks                                      # of lanes
     int64_t parts                                       # of an image's rows
     int64_t count                                       # pixels of the longest row lane
@@ -218,9 +243,10 @@ cdef inline Blocking blocking(const Problem *g, const Lane *rows, int64_t row_la
     k.multiplier = 1 if is_grouped(g) else g.src_channels * g.dst_channels
     k.unit = k.multiplier if k.multiplier > 1 else larger(group_lanes(g), VL)
     k.total = g.groups * group_lanes(g) * k.multiplier
+    k.pitch = 1 if k.multiplier > 1 and k.multiplier % VL == 0 and g.src_channels == 1 else VL
     most = k.total if k.multiplier == 1 else smaller(k.total, LANES // k.multiplier * k.multiplier)
     k.blocks = divide_up(k.total, most)
-    while block_lanes(&k) > larger(k.unit, VL) and strip_rows(rows, row_lanes, width * divide_up(block_lanes(&k), VL) * VL) < smaller(ENOUGH_ROWS, count):
+    while block_lanes(&k) > larger(k.unit, VL) and strip_rows(rows, row_lanes, width * column_size(&k, block_lanes(&k))) < smaller(ENOUGH_ROWS, count):
         k.blocks += 1
     k.parts = larger(smaller(divide_up(MIN_BLOCKS, k.blocks * g.images), count // (ROWS_PER_TAP * g.filter_rows)), 1)
     k.blocks = larger(k.blocks, smaller(divide_up(MIN_BLOCKS, k.parts * g.images), k.total // larger(LEAST_LANES, k.unit)))
@@ -232,13 +258,18 @@ cdef inline Blocking blocking(const Problem *g, const Lane *rows, int64_t row_la
     for i in range(col_lanes):
         k.merged = k.merged and cols[i].count <= chunk_pixels(g, cols + i)
     line = larger(g.dst_cols if k.merged else k.pixels, 1) * k.vectors * VL
-    k.rows = smaller(strip_rows(rows, row_lanes, width * k.vectors * VL), divide_up(count, k.parts))
+    k.rows = smaller(strip_rows(rows, row_lanes, width * column_size(&k, k.lanes)), divide_up(count, k.parts))
     k.rows = larger(smaller(k.rows, LONGEST_LINE // <int64_t> sizeof(real) // line), 1)
     k.line = k.rows * line
     for i in range(row_lanes):
         height = larger(height, ring_height(rows + i, &k))
-    k.ring = height * width * k.vectors * VL
+    k.ring = height * width * column_size(&k, k.lanes)
     return k
+
+
+cdef inline int64_t column_size(const Blocking *k, int64_t lanes) noexcept nogil:
+    """Reals of a packed column of so many lanes."""
+    return divide_up(lanes, VL) * VL if k.pitch == VL else lanes // k.multiplier
 
 
 cdef inline int64_t block_lanes(const Blocking *k) noexcept nogil:

@@ -14,6 +14,7 @@ cdef extern from "kernels.h" nogil:
     const int VL, NV, NR, MR, TILE, LINE, LANE, PAIR, PACKED_STORAGE, REAL_STORAGE, REAL_PAIR, WIDE, FUSED, MOST_STEP
     vec load(const real *p)
     vec load_once(const real *p)
+    vec spread(const real *p)
     vec spread_once(const real *p)
     vec load_stored(int storage, const char *p)
     vec load_stored_twins(int storage, const char *a, const char *b)

@@ -4,7 +4,7 @@ gradient of groups of one output, the same the other way around; and of as many 
 
 In parallel: blocks of (image, part of its rows, lanes). Packed: the filter once, as [block][tap][lane]; rows of src in a ring, one for all lane
 pairs where these can share it. A register holds one vector of lanes of one pixel; a tap's filter vector serves up to TILE pixels. The only channel of src in a
-group is repeated for those of dst while it is packed; lanes of the only one of dst are added up when they are stored.
+group is repeated for those of dst while it is packed, or when it is read, if they are whole vectors; lanes of the only one of dst are added up when they are stored.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty; row lanes have tap_step 1; at most LANES multipliers, or groups that
 `_groups.pxd` takes.
@@ -14,7 +14,7 @@ from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, part_ways, tap_vectors
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, hull, larger, smaller, part, useful_threads
-from _ring cimport LANES, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, ring_height, ring_row, ring_width
+from _ring cimport LANES, Block, Blocking, Ring, at_column, blocking, chunk_pixels, fill_ring, is_direct, load_column, next_row, ring_height, ring_row, ring_width, set_lanes
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, REAL_STORAGE, borrow_blocks, all_finite, exchange, item_size, clear, load, load_once, prefetch_soon, store, zero, narrow_block, widen_block
 
@@ -76,10 +76,10 @@ cdef void pack_groups(const Gather *w, int64_t lane, int64_t lanes, real *dst) n
             dst += wide * ways * VL
 
 
-cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
+cdef inline void stencil_ukr(int pixels, int pitch, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
     """out[q ld] = sum_(i, j) row_i[q step + j tap_step] filter[i filter_row + j filter_col] for q < pixels, one vector each. Fetches what is written `ahead`.
 
-    *Assumes:* pixels is a compile-time constant of the caller; row_0 is `row`, the others follow in the ring.
+    *Assumes:* pixels and pitch are compile-time constants of the caller; row_0 is `row`, the others follow in the ring.
     """
     cdef vec acc[TILE]
     cdef vec tap
@@ -96,8 +96,8 @@ cdef inline void stencil_ukr(int pixels, int64_t step, const Block *b, const Rin
         for _j in range(b.col.taps):
             tap = load(weights)
             for q in range(pixels):
-                acc[q] += load(x + q * step * VL) * tap
-            x += b.col.tap_step * VL
+                acc[q] += load_column(pitch, x + q * step * pitch) * tap
+            x += b.col.tap_step * pitch
             weights += filter_col
         row = next_row(b, ring, row)
     for q in range(pixels):
@@ -197,13 +197,13 @@ cdef inline int64_t tile_pixels(int64_t pixels) noexcept nogil:
     return 7 if pixels >= 7 else 4 if pixels >= 4 else 1
 
 
-cdef inline void stencil_tile(int64_t pixels, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
+cdef inline void stencil_tile(int64_t pixels, int pitch, int64_t step, const Block *b, const Ring *ring, const real *row, const real *filter, int64_t filter_row, int64_t filter_col, real *out, int64_t ld, int64_t ahead) noexcept nogil:
     """stencil_ukr for the pixels of `tile_pixels`."""
-    if pixels == TILE: stencil_ukr(TILE, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 10: stencil_ukr(10, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 7: stencil_ukr(7, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 4: stencil_ukr(4, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
-    elif pixels == 1: stencil_ukr(1, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    if pixels == TILE: stencil_ukr(TILE, pitch, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 10: stencil_ukr(10, pitch, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 7: stencil_ukr(7, pitch, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 4: stencil_ukr(4, pitch, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
+    elif pixels == 1: stencil_ukr(1, pitch, step, b, ring, row, filter, filter_row, filter_col, out, ld, ahead)
 
 
 cdef struct Strip:                                      # some rows of a chunk
@@ -247,15 +247,17 @@ cdef void compute_row(const Gather *w, const Strip *s, int64_t r, int64_t v, con
     cdef const Block *b = s.b
     cdef int64_t taps = b.vectors * VL, pixels = tile_pixels(s.pixels), i, q
     cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
-    cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r) + s.row_shift) + (v * s.ring.width + s.col_shift) * VL
+    cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r) + s.row_shift) + at_column(b, s.ring, v, s.col_shift)
     cdef real *out = s.out + r * s.row + v * VL
     filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps + v * VL
     for i in range(divide_up(s.pixels, pixels)):
         q = smaller(i * pixels, s.pixels - pixels)
-        if b.col.z_step == 1:
-            stencil_tile(pixels, 1, b, s.ring, row + q * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
+        if b.pitch == 1:
+            stencil_tile(pixels, 1, b.col.z_step, b, s.ring, row + q * b.col.z_step, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
+        elif b.col.z_step == 1:
+            stencil_tile(pixels, VL, 1, b, s.ring, row + q * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
         else:
-            stencil_tile(pixels, b.col.z_step, b, s.ring, row + q * b.col.z_step * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
+            stencil_tile(pixels, VL, b.col.z_step, b, s.ring, row + q * b.col.z_step * VL, filter, filter_row, filter_col, out + q * s.step, s.step, s.ahead)
 
 
 cdef void fold(const real *lanes, int64_t channels, int64_t multiplier, real *sums) noexcept nogil:
@@ -363,9 +365,8 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     cdef Block b
     cdef Ring ring
     ring.rows = scratch
-    b.g, b.storage, b.vectors = g, w.storage, w.k.vectors
-    b.lanes = smaller(w.k.lanes, w.k.total - lane)
-    b.repeat = w.k.multiplier if g.src_channels == 1 else 1
+    b.g, b.storage = g, w.storage
+    set_lanes(&b, smaller(w.k.lanes, w.k.total - lane), w.k.vectors, w.k.multiplier if g.src_channels == 1 else 1, w.k.pitch)
     b.src = w.src + (n * g.src_n + lane // b.repeat * g.src_c) * size
     if w.k.merged:
         clear(scratch + w.k.ring, w.k.line)

@@ -15,7 +15,7 @@ from _entry cimport exported, outcome
 from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, join_ways, tap_vectors
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
-from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, blocking, chunk_pixels, fill_ring, is_direct, next_row, pack_line, ring_height, ring_row, ring_width
+from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, at_column, blocking, chunk_pixels, fill_ring, is_direct, load_column, next_row, pack_line, ring_height, ring_row, ring_width, set_lanes
 from _scratch cimport padded
 from _storage cimport real, vec, MR, VL, borrow_blocks, exchange, item_size, clear, load, prefetch_soon, store, zero
 
@@ -55,17 +55,17 @@ cdef struct Strip:                                      # some rows of a chunk
     int64_t ahead                                       # the same of the next strip
 
 
-cdef inline void reduce_ukr(int rows, int taps, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t row_ld, int64_t ld) noexcept nogil:
+cdef inline void reduce_ukr(int rows, int taps, int pitch, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t row_ld, int64_t ld) noexcept nogil:
     """sums[i row_ld + j ld] += sum_(t, q) x[step t + tap_row + i][step q + (tap + j) tap_step] dy[t][q] for i < rows, j < taps, vector v of each, over
     rows begin <= t < end of a strip. Few sums have registers of their own for odd q, since each addition waits for the one before. Fetches the next
     strip's dy, if told to.
 
-    *Assumes:* rows and taps are compile-time constants of the caller.
+    *Assumes:* rows, taps and pitch are compile-time constants of the caller.
     """
     cdef vec even[ROWS * ROWS]
     cdef vec odd[ROWS * ROWS]
     cdef const real *x[ROWS]
-    cdef const real *first = ring_row(s.b, s.ring, s.b.row.z_step * (s.t + begin) + tap_row) + (v * s.ring.width + tap * tap_step) * VL
+    cdef const real *first = ring_row(s.b, s.ring, s.b.row.z_step * (s.t + begin) + tap_row) + at_column(s.b, s.ring, v, tap * tap_step)
     cdef const real *next
     cdef const real *dy
     cdef int64_t ahead = s.ahead if fetch else 0, t, _q
@@ -88,42 +88,42 @@ cdef inline void reduce_ukr(int rows, int taps, int64_t tap_step, int64_t step, 
             d = load(dy)
             for i in range(rows):
                 for j in range(taps):
-                    even[i * taps + j] += load(x[i] + j * tap_step * VL) * d
+                    even[i * taps + j] += load_column(pitch, x[i] + j * tap_step * pitch) * d
             dy += s.step
             prefetch_soon(dy + ahead)
             d = load(dy)
             for i in range(rows):
                 for j in range(taps):
                     if rows * taps < ENOUGH:
-                        odd[i * taps + j] += load(x[i] + (step + j * tap_step) * VL) * d
+                        odd[i * taps + j] += load_column(pitch, x[i] + (step + j * tap_step) * pitch) * d
                     else:
-                        even[i * taps + j] += load(x[i] + (step + j * tap_step) * VL) * d
+                        even[i * taps + j] += load_column(pitch, x[i] + (step + j * tap_step) * pitch) * d
             dy += s.step
             for i in range(rows):
-                x[i] += 2 * step * VL
+                x[i] += 2 * step * pitch
         if s.pixels % 2:
             prefetch_soon(dy + ahead)
             d = load(dy)
             for i in range(rows):
                 for j in range(taps):
-                    even[i * taps + j] += load(x[i] + j * tap_step * VL) * d
+                    even[i * taps + j] += load_column(pitch, x[i] + j * tap_step * pitch) * d
     for i in range(rows):
         for j in range(taps):
             store(sums + i * row_ld + j * ld, even[i * taps + j] + odd[i * taps + j] if rows * taps < ENOUGH else even[i * taps + j])
 
 
-cdef inline void reduce_tile(int rows, int taps, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t row_ld, int64_t ld) noexcept nogil:
+cdef inline void reduce_tile(int rows, int taps, int pitch, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t row_ld, int64_t ld) noexcept nogil:
     """reduce_ukr for 3 x 3 and 5 x 5 taps, and for one row of any taps <= TAPS."""
-    if rows == 3: reduce_ukr(3, 3, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif rows == 5: reduce_ukr(5, 5, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif taps == 8: reduce_ukr(1, 8, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif taps == 7: reduce_ukr(1, 7, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif taps == 6: reduce_ukr(1, 6, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif taps == 5: reduce_ukr(1, 5, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif taps == 4: reduce_ukr(1, 4, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif taps == 3: reduce_ukr(1, 3, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif taps == 2: reduce_ukr(1, 2, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
-    elif taps == 1: reduce_ukr(1, 1, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    if rows == 3: reduce_ukr(3, 3, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif rows == 5: reduce_ukr(5, 5, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 8: reduce_ukr(1, 8, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 7: reduce_ukr(1, 7, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 6: reduce_ukr(1, 6, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 5: reduce_ukr(1, 5, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 4: reduce_ukr(1, 4, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 3: reduce_ukr(1, 3, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 2: reduce_ukr(1, 2, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
+    elif taps == 1: reduce_ukr(1, 1, pitch, tap_step, step, s, v, tap_row, tap, begin, end, fetch, sums, row_ld, ld)
 
 
 cdef inline void group_ukr(int taps, int ways, int64_t tap_step, int64_t step, const Strip *s, int64_t v, int64_t from_, int64_t tap_row, int64_t tap, int64_t begin, int64_t end, bint fetch, real *sums, int64_t ld) noexcept nogil:
@@ -241,10 +241,12 @@ cdef void reduce_rows(const Reduce *w, const Strip *s, int64_t v, int rows, int6
             j = part(b.col.taps, k, tiles)
             taps = <int> (part(b.col.taps, k + 1, tiles) - j)
             tap = sums + (b.row.filter_start + i) * row_ld + (b.col.filter_start + j) * ld + v * VL
-            if b.col.tap_step == 1 and b.col.z_step == 1:
-                reduce_tile(rows, taps, 1, 1, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
+            if b.pitch == 1:
+                reduce_tile(rows, taps, 1, b.col.tap_step, b.col.z_step, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
+            elif b.col.tap_step == 1 and b.col.z_step == 1:
+                reduce_tile(rows, taps, VL, 1, 1, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
             else:
-                reduce_tile(rows, taps, b.col.tap_step, b.col.z_step, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
+                reduce_tile(rows, taps, VL, b.col.tap_step, b.col.z_step, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
             fetch = False
 
 
@@ -314,9 +316,8 @@ cdef void reduce_block(const void *work, int64_t index, void *scratch) noexcept 
     cdef int64_t parts = w.g.images * w.k.parts, step = w.g.filter_group // w.k.multiplier, i
     cdef real *sums = <real *> scratch
     cdef Block b
-    b.g, b.storage, b.vectors = w.g, w.storage, w.k.vectors
-    b.lanes = smaller(w.k.lanes, w.k.total - lane)
-    b.repeat = w.k.multiplier
+    b.g, b.storage = w.g, w.storage
+    set_lanes(&b, smaller(w.k.lanes, w.k.total - lane), w.k.vectors, w.k.multiplier, w.k.pitch)
     clear(sums, w.sums)
     for i in range(part(parts, span, w.dw.spans), part(parts, span + 1, w.dw.spans)):
         reduce_part(w, &b, lane, i // w.k.parts, i % w.k.parts, sums, sums + w.sums)

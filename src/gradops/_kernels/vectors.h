@@ -70,9 +70,12 @@ static inline vec in_register(vec v) {
     return v;
 }
 
-/* For vectors with several uses: load, and the number at p in all lanes. */
+/* The number at p in all lanes. */
+static inline vec spread(const real *p) { return *p - (vec){0}; }
+
+/* For vectors with several uses: load, and spread. */
 static inline vec load_once(const real *p) { return in_register(load(p)); }
-static inline vec spread_once(const real *p) { return in_register(*p - (vec){0}); }
+static inline vec spread_once(const real *p) { return in_register(spread(p)); }
 
 /* A mask holds all bits of a number where low <= l < high, and none elsewhere; `keep` v there, and zero elsewhere. */
 static inline void lane_mask(int64_t low, int64_t high, real *mask) {

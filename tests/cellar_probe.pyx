@@ -473,8 +473,8 @@ def pack_rows(bytes problem, int64_t row_lane, int64_t col_lane, int storage, sr
     else:
         _ring.set_lanes(&b, channels, (channels + _storage.VL - 1) // _storage.VL, 1, _storage.VL)
     b.row, b.col = _problem.row_lanes(g) + row_lane, _problem.col_lanes(g) + col_lane
-    ring.rows, ring.next = reals_of(dst), 0
-    ring.height, ring.width = b.row.z_step * (b.row.count - 1) + b.row.taps, _ring.ring_width(b.col, b.col.count)
+    ring.rows = reals_of(dst)
+    _ring.open_ring(&b, &ring, b.row.z_step * (b.row.count - 1) + b.row.taps, _ring.ring_width(b.col, b.col.count))
     for t in range(0, b.row.count, strip):
         _ring.fill_ring(&b, &ring, t, min(strip, b.row.count - t), 0, 0)
     return ring.height, ring.width, b.planes

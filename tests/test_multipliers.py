@@ -5,7 +5,7 @@ from checks import check_edge, check_integers, check_random, check_threads, runn
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms import Arithmetic, Task
+from gradops._algorithms import Arithmetic, Task, algorithms
 from gradops._algorithms.multipliers import LEAST, LEAST_MULTIPLIERS, LEAST_PAIRED, MOST_MULTIPLIERS, stencils
 from gradops._problem import Axis
 from gradops.testing import OPS, Problem, accepting, assert_exact, dtype_named, random_integers
@@ -16,6 +16,7 @@ PROBLEMS = [
     Problem(n=1, h=20, w=21, c=5, m=33, r=3, s=3, strides=(2, 2), padding="SAME"),
     Problem(n=2, h=9, w=14, c=2, m=64, r=5, s=2, dilations=(1, 2), padding=(3, 0, 2, 2)),
     Problem(n=1, h=12, w=30, c=7, m=24, r=1, s=7, strides=(1, 3)),
+    Problem(n=1, h=11, w=15, c=6, m=32, r=5, s=5, strides=(2, 1), padding="SAME"),  # several blocks
 ]
 CASES = [
     pytest.param(algorithm, op, problem, id=f"{algorithm}-{op}-{problem}")
@@ -79,12 +80,24 @@ def test_any_shape(op, layout, sizes, taps, strides, dilations, padding, dtype):
 @pytest.mark.parametrize("result", ["output", "input", "filter"])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("arithmetic", [Arithmetic.FLOATS, Arithmetic.PAIRS, Arithmetic.DOUBLES])
-def test_grouped_convolutions_are_taken_from_so_many_on(result, layout, arithmetic):
+@pytest.mark.parametrize("stride", [1, 2])
+def test_grouped_convolutions_are_taken_from_so_many_on(result, layout, arithmetic, stride):
     def found(outputs):
-        axis = Axis(9, 3, 1, 1, 1, 9)
-        return stencils(Task(result, True, axis, axis, 4, 1, outputs, layout, arithmetic))
+        rows, cols = Axis(9, 3, 1, 1, 1, 9), Axis(9, 3, stride, 1, 1, 9 // stride)
+        return stencils(Task(result, True, rows, cols, 4, 1, outputs, layout, arithmetic))
 
-    least = (LEAST_PAIRED if arithmetic is Arithmetic.PAIRS else LEAST).get((result, layout), MOST_MULTIPLIERS + 1)
+    rule = LEAST_PAIRED if arithmetic is Arithmetic.PAIRS else LEAST if stride == 1 else {}
+    least = rule.get((result, layout), MOST_MULTIPLIERS + 1)
     assert found(LEAST_MULTIPLIERS - 1) == ("depthwise",) and found(MOST_MULTIPLIERS + 1) == ("conv",)
     assert found(least)[0] == "conv" and found(least - 1)[0] == "depthwise"
     assert set(found(LEAST_MULTIPLIERS)) == set(found(MOST_MULTIPLIERS)) == {"conv", "depthwise"}
+
+
+def test_pairs_are_multiplied_as_matrices_rather_than_by_pixels():
+    axis, least = Axis(40, 3, 1, 1, 1, 40), LEAST_PAIRED["filter", "NCHW"]
+
+    def first(outputs, arithmetic):
+        return algorithms(Task("filter", True, axis, axis, 4, 1, outputs, "NCHW", arithmetic))[0]
+
+    assert first(least, Arithmetic.PAIRS) == "conv" and first(least - 1, Arithmetic.PAIRS) == "stem"
+    assert first(least, Arithmetic.FLOATS) == "stem"

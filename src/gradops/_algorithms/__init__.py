@@ -68,7 +68,8 @@ def _of_stencils(task: Task) -> tuple[str, ...]:
     """Those for one input a group."""
     found = multipliers.stencils(task)
     if task.outputs != 1:
-        return _and_col2im(task, _with("stem", stem.wins(task), found) if stem.accepts(task) else found)
+        wins = stem.wins(task) and not (task.paired and found[0] == "conv")
+        return _and_col2im(task, _with("stem", wins, found) if stem.accepts(task) else found)
     if inplace.accepts(task):
         found = _with("inplace", inplace.wins(task), found)
     if planes.accepts(task):

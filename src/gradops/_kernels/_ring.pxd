@@ -17,6 +17,7 @@ cdef enum:
     WIDTH = 512                                         # packed columns of a row, unless one pixel's taps span more
     RING = 192 * 1024                                   # bytes of a ring: blocks get narrower, down to one vector, to fit
     LONGEST_LINE = 4 * RING                             # bytes of the results of a strip that are stored together: a stride makes them many
+    SPREAD_LINE = 48 * 1024                             # the same of a small ring, channels last: what is fetched ahead lies far apart
     ENOUGH_ROWS = 2                                     # of a strip: blocks get narrower until it has as many
     MIN_BLOCKS = 32                                     # rows, then lanes, are split until there are as many blocks
     ROWS_PER_TAP = 4                                    # rows of a part, at least: its first rows pack a filter's height of src alone
@@ -44,6 +45,7 @@ cdef inline void set_lanes(Block *b, int64_t lanes, int64_t vectors, int64_t rep
 cdef struct Ring:
     real *rows
     int64_t height, width                               # rows that it holds, columns of a row
+    int64_t row                                         # reals of a row
     int64_t next                                        # the first row that has not been packed
 
 
@@ -125,7 +127,7 @@ cdef inline void pack_planes(const Block *b, const Ring *ring, int64_t z, int64_
     for v in range(b.vectors):
         lanes = smaller(b.lanes - v * VL, VL)
         for i in range(z, end):
-            row = ring_row(b, ring, i) + v * plane
+            row = ring_row(ring, i) + v * plane
             clear(row, left * VL)
             clear(row + (left + cols) * VL, (ring.width - left - cols) * VL)
         done = 0
@@ -136,7 +138,7 @@ cdef inline void pack_planes(const Block *b, const Ring *ring, int64_t z, int64_
             while i < count:
                 x = (done + i) % cols
                 take = smaller(cols - x, count - i)
-                copy(turned + i * VL, take * VL, ring_row(b, ring, z + (done + i) // cols) + v * plane + (left + x) * VL)
+                copy(turned + i * VL, take * VL, ring_row(ring, z + (done + i) // cols) + v * plane + (left + x) * VL)
                 i += take
             done += count
 
@@ -149,8 +151,13 @@ cdef inline bint is_planar(const Block *b, const Ring *ring, int64_t first) noex
             and x <= 0 and x + ring.width >= g.src_cols)
 
 
-cdef inline real *ring_row(const Block *b, const Ring *ring, int64_t z) noexcept nogil:
-    return ring.rows + z % ring.height * b.planes * ring.width * b.pitch
+cdef inline void open_ring(const Block *b, Ring *ring, int64_t height, int64_t width) noexcept nogil:
+    """So many rows of so many columns, none of which has been packed."""
+    ring.height, ring.width, ring.row, ring.next = height, width, b.planes * width * b.pitch, 0
+
+
+cdef inline real *ring_row(const Ring *ring, int64_t z) noexcept nogil:
+    return ring.rows + z % ring.height * ring.row
 
 
 cdef inline vec load_column(int pitch, const real *column) noexcept nogil:
@@ -163,10 +170,9 @@ cdef inline int64_t at_column(const Block *b, const Ring *ring, int64_t v, int64
     return ((v if b.pitch == VL else v * VL // b.repeat) * ring.width + column) * b.pitch
 
 
-cdef inline const real *next_row(const Block *b, const Ring *ring, const real *row) noexcept nogil:
+cdef inline const real *next_row(const Ring *ring, const real *row) noexcept nogil:
     """The row after `row`, both at the same vector and column."""
-    cdef int64_t size = b.planes * ring.width * b.pitch
-    return row + size if row + size < ring.rows + ring.height * size else row + size - ring.height * size
+    return row + ring.row if row + ring.row < ring.rows + ring.height * ring.row else row + ring.row - ring.height * ring.row
 
 
 cdef inline void fill_ring(const Block *b, Ring *ring, int64_t t, int64_t rows, int64_t first, int64_t ahead) noexcept nogil:
@@ -182,7 +188,7 @@ cdef inline void fill_ring(const Block *b, Ring *ring, int64_t t, int64_t rows, 
         pack_planes(b, ring, top, bottom, first, b.row.z_step * ahead)
     for z in range(begin, end):
         if not top <= z < bottom:
-            pack_row(b, z, first, ring.width, b.row.z_step * ahead, ring_row(b, ring, z))
+            pack_row(b, z, first, ring.width, b.row.z_step * ahead, ring_row(ring, z))
     ring.next = end
 
 
@@ -259,7 +265,7 @@ cdef inline Blocking blocking(const Problem *g, const Lane *rows, int64_t row_la
         k.merged = k.merged and cols[i].count <= chunk_pixels(g, cols + i)
     line = larger(g.dst_cols if k.merged else k.pixels, 1) * k.vectors * VL
     k.rows = smaller(strip_rows(rows, row_lanes, width * column_size(&k, k.lanes)), divide_up(count, k.parts))
-    k.rows = larger(smaller(k.rows, LONGEST_LINE // <int64_t> sizeof(real) // line), 1)
+    k.rows = larger(smaller(k.rows, (SPREAD_LINE if k.pitch == 1 and g.dst_c == 1 else LONGEST_LINE) // <int64_t> sizeof(real) // line), 1)
     k.line = k.rows * line
     for i in range(row_lanes):
         height = larger(height, ring_height(rows + i, &k))

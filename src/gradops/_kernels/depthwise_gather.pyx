@@ -14,7 +14,7 @@ from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, part_ways, tap_vectors
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, hull, larger, smaller, part, useful_threads
-from _ring cimport LANES, Block, Blocking, Ring, at_column, blocking, chunk_pixels, fill_ring, is_direct, load_column, next_row, ring_height, ring_row, ring_width, set_lanes
+from _ring cimport LANES, Block, Blocking, Ring, at_column, blocking, chunk_pixels, fill_ring, is_direct, load_column, next_row, open_ring, ring_height, ring_row, ring_width, set_lanes
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, VL, MR, REAL_STORAGE, borrow_blocks, all_finite, exchange, item_size, clear, load, load_once, prefetch_soon, store, zero, narrow_block, widen_block
 
@@ -99,7 +99,7 @@ cdef inline void stencil_ukr(int pixels, int pitch, int64_t step, const Block *b
                 acc[q] += load_column(pitch, x + q * step * pitch) * tap
             x += b.col.tap_step * pitch
             weights += filter_col
-        row = next_row(b, ring, row)
+        row = next_row(ring, row)
     for q in range(pixels):
         store(out + q * ld, acc[q])
 
@@ -147,7 +147,7 @@ cdef inline void group_ukr(int pixels, int ways, int64_t wide, int64_t step, con
                 way += ways * VL
             x += b.col.tap_step * VL
             weights += filter_col
-        row = next_row(b, ring, row)
+        row = next_row(ring, row)
     if ways >= 16: change_places(pixels, ways, 8, acc)
     if ways >= 8: change_places(pixels, ways, 4, acc)
     if ways >= 4: change_places(pixels, ways, 2, acc)
@@ -234,7 +234,7 @@ cdef void compute_groups(const Gather *w, const Strip *s, int64_t r, int64_t v, 
     cdef const Block *b = s.b
     cdef int64_t ways = exchanges(w.g), wide = group_vectors(w.g), pixels = group_pixels(ways, s.pixels), taps = tap_vectors(w.g, b.vectors) * VL, i, q
     cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
-    cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r) + s.row_shift) + (v // wide * wide * s.ring.width + s.col_shift) * VL
+    cdef const real *row = ring_row(s.ring, b.row.z_step * (s.t + r) + s.row_shift) + (v // wide * wide * s.ring.width + s.col_shift) * VL
     cdef real *out = s.out + r * s.row + v * VL
     filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps + v * wide * ways * VL
     for i in range(divide_up(s.pixels, pixels)):
@@ -247,7 +247,7 @@ cdef void compute_row(const Gather *w, const Strip *s, int64_t r, int64_t v, con
     cdef const Block *b = s.b
     cdef int64_t taps = b.vectors * VL, pixels = tile_pixels(s.pixels), i, q
     cdef int64_t filter_row = b.row.filter_step * w.g.filter_cols * taps, filter_col = b.col.filter_step * taps
-    cdef const real *row = ring_row(b, s.ring, b.row.z_step * (s.t + r) + s.row_shift) + at_column(b, s.ring, v, s.col_shift)
+    cdef const real *row = ring_row(s.ring, b.row.z_step * (s.t + r) + s.row_shift) + at_column(b, s.ring, v, s.col_shift)
     cdef real *out = s.out + r * s.row + v * VL
     filter += (b.row.filter_start * w.g.filter_cols + b.col.filter_start) * taps + v * VL
     for i in range(divide_up(s.pixels, pixels)):
@@ -344,7 +344,7 @@ cdef void gather_rows(const Gather *w, Block *b, Ring *ring, int64_t *owner, int
             chunk = ((b.row - row_lanes(g)) * g.col_lanes + j) * g.dst_cols + first
             if not w.shared and owner[0] != chunk:
                 owner[0] = chunk
-                ring.height, ring.width, ring.next = ring_height(b.row, &w.k), ring_width(b.col, pixels), 0
+                open_ring(b, ring, ring_height(b.row, &w.k), ring_width(b.col, pixels))
             gather_strip(w, b, ring, t, rows, ahead, first, pixels, dst, filter, line)
             if not direct and not w.k.merged:
                 store_strip(w, b, t, rows, b.col.out_start + b.col.out_step * first, b.col.out_step, pixels, line, dst)
@@ -372,7 +372,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
         clear(scratch + w.k.ring, w.k.line)
     t, end = part(w.k.count, part_, w.k.parts), part(w.k.count, part_ + 1, w.k.parts)
     if w.shared:
-        ring.height, ring.width, ring.next = ring_height(&w.hull_row, &w.k), ring_width(&w.hull_col, w.hull_col.count), 0
+        open_ring(&b, &ring, ring_height(&w.hull_row, &w.k), ring_width(&w.hull_col, w.hull_col.count))
     while t < end:
         ahead = w.k.rows if t + w.k.rows < end else 0
         if w.shared:

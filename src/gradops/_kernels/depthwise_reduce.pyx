@@ -15,7 +15,7 @@ from _entry cimport exported, outcome
 from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, join_ways, tap_vectors
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Problem, row_lanes, col_lanes, divide_up, larger, smaller, part, useful_threads
-from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, at_column, blocking, chunk_pixels, fill_ring, is_direct, load_column, next_row, pack_line, ring_height, ring_row, ring_width, set_lanes
+from _ring cimport MIN_BLOCKS, Block, Blocking, Ring, at_column, blocking, chunk_pixels, fill_ring, is_direct, load_column, next_row, open_ring, pack_line, ring_height, ring_row, ring_width, set_lanes
 from _scratch cimport padded
 from _storage cimport real, vec, MR, VL, borrow_blocks, exchange, item_size, clear, load, prefetch_soon, store, zero
 
@@ -65,7 +65,7 @@ cdef inline void reduce_ukr(int rows, int taps, int pitch, int64_t tap_step, int
     cdef vec even[ROWS * ROWS]
     cdef vec odd[ROWS * ROWS]
     cdef const real *x[ROWS]
-    cdef const real *first = ring_row(s.b, s.ring, s.b.row.z_step * (s.t + begin) + tap_row) + at_column(s.b, s.ring, v, tap * tap_step)
+    cdef const real *first = ring_row(s.ring, s.b.row.z_step * (s.t + begin) + tap_row) + at_column(s.b, s.ring, v, tap * tap_step)
     cdef const real *next
     cdef const real *dy
     cdef int64_t ahead = s.ahead if fetch else 0, t, _q
@@ -79,9 +79,9 @@ cdef inline void reduce_ukr(int rows, int taps, int pitch, int64_t tap_step, int
         next = first
         for i in range(rows):
             x[i] = next
-            next = next_row(s.b, s.ring, next)
+            next = next_row(s.ring, next)
         for _q in range(s.b.row.z_step):
-            first = next_row(s.b, s.ring, first)
+            first = next_row(s.ring, first)
         dy = s.dy + v * s.vector + t * s.row
         for _q in range(s.pixels // 2):
             prefetch_soon(dy + ahead)
@@ -143,7 +143,7 @@ cdef inline void group_ukr(int taps, int ways, int64_t tap_step, int64_t step, c
         for i in range(ways):
             acc[j * ways + i] = load(sums + j * ld + i * VL)
     for t in range(begin, end):
-        x = ring_row(s.b, s.ring, s.b.row.z_step * (s.t + t) + tap_row) + (from_ * s.ring.width + tap * tap_step) * VL
+        x = ring_row(s.ring, s.b.row.z_step * (s.t + t) + tap_row) + (from_ * s.ring.width + tap * tap_step) * VL
         dy = s.dy + v * s.vector + t * s.row
         for _q in range(s.pixels):
             prefetch_soon(dy + ahead)
@@ -200,6 +200,26 @@ cdef int rows_of_tile(const Block *b) noexcept nogil:
     return 1
 
 
+cdef inline void reduce_rows(int pitch, const Reduce *w, const Strip *s, int64_t v, int rows, int64_t begin, int64_t end, real *sums) noexcept nogil:
+    """Adds rows begin.. of a strip to vector v of all taps; sums are [tap row][tap column][vector][VL]. *Assumes:* pitch is a
+    compile-time constant of the caller."""
+    cdef const Block *b = s.b
+    cdef int64_t ld = b.vectors * VL, row_ld = w.g.filter_cols * ld, tiles = 1 if rows > 1 else divide_up(b.col.taps, TAPS), i, j, k
+    cdef int taps
+    cdef bint fetch = True
+    cdef real *tap
+    for i in range(b.row.taps // rows):
+        for k in range(tiles):
+            j = part(b.col.taps, k, tiles)
+            taps = <int> (part(b.col.taps, k + 1, tiles) - j)
+            tap = sums + (b.row.filter_start + i) * row_ld + (b.col.filter_start + j) * ld + v * VL
+            if pitch == VL and b.col.tap_step == 1 and b.col.z_step == 1:
+                reduce_tile(rows, taps, pitch, 1, 1, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
+            else:
+                reduce_tile(rows, taps, pitch, b.col.tap_step, b.col.z_step, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
+            fetch = False
+
+
 cdef void reduce_strip(const Reduce *w, const Strip *s, real *sums) noexcept nogil:
     """Adds a strip to all taps, vector by vector; rows that several tiles need are short enough to stay in the first cache."""
     cdef int rows = rows_of_tile(s.b)
@@ -209,8 +229,10 @@ cdef void reduce_strip(const Reduce *w, const Strip *s, real *sums) noexcept nog
         for i in range(parts):
             if is_grouped(w.g):
                 reduce_groups(w, s, v, part(s.rows, i, parts), part(s.rows, i + 1, parts), sums)
+            elif s.b.pitch == 1:
+                reduce_rows(1, w, s, v, rows, part(s.rows, i, parts), part(s.rows, i + 1, parts), sums)
             else:
-                reduce_rows(w, s, v, rows, part(s.rows, i, parts), part(s.rows, i + 1, parts), sums)
+                reduce_rows(VL, w, s, v, rows, part(s.rows, i, parts), part(s.rows, i + 1, parts), sums)
 
 
 cdef void reduce_groups(const Reduce *w, const Strip *s, int64_t v, int64_t begin, int64_t end, real *sums) noexcept nogil:
@@ -229,27 +251,6 @@ cdef void reduce_groups(const Reduce *w, const Strip *s, int64_t v, int64_t begi
                 fetch = False
 
 
-cdef void reduce_rows(const Reduce *w, const Strip *s, int64_t v, int rows, int64_t begin, int64_t end, real *sums) noexcept nogil:
-    """Adds rows begin.. of a strip to vector v of all taps; sums are [tap row][tap column][vector][VL]."""
-    cdef const Block *b = s.b
-    cdef int64_t ld = b.vectors * VL, row_ld = w.g.filter_cols * ld, tiles = 1 if rows > 1 else divide_up(b.col.taps, TAPS), i, j, k
-    cdef int taps
-    cdef bint fetch = True
-    cdef real *tap
-    for i in range(b.row.taps // rows):
-        for k in range(tiles):
-            j = part(b.col.taps, k, tiles)
-            taps = <int> (part(b.col.taps, k + 1, tiles) - j)
-            tap = sums + (b.row.filter_start + i) * row_ld + (b.col.filter_start + j) * ld + v * VL
-            if b.pitch == 1:
-                reduce_tile(rows, taps, 1, b.col.tap_step, b.col.z_step, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
-            elif b.col.tap_step == 1 and b.col.z_step == 1:
-                reduce_tile(rows, taps, VL, 1, 1, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
-            else:
-                reduce_tile(rows, taps, VL, b.col.tap_step, b.col.z_step, s, v, i, j, begin, end, fetch, tap, row_ld, ld)
-            fetch = False
-
-
 cdef void pack_dy(const Reduce *w, const Strip *s, const char *dy, int64_t step, int64_t row, int64_t ahead, real *dst) noexcept nogil:
     """dst[vector][row][pixel][VL], as a strip has it. Fetches what lies `ahead`."""
     cdef int64_t runs = 1 if row == s.pixels * step else s.rows, pixels = s.rows * s.pixels // runs, r
@@ -265,7 +266,8 @@ cdef void reduce_chunk(const Reduce *w, const Block *b, int64_t index, const cha
     cdef const char *src
     cdef Ring ring
     cdef Strip s
-    ring.rows, ring.height, ring.width, ring.next = scratch, ring_height(b.row, &w.k), ring_width(b.col, pixels), 0
+    ring.rows = scratch
+    open_ring(b, &ring, ring_height(b.row, &w.k), ring_width(b.col, pixels))
     s.b, s.ring, s.pixels, s.t = b, &ring, pixels, part(b.row.count, index, w.k.parts)
     while s.t < end:
         s.rows = smaller(w.k.rows, end - s.t)

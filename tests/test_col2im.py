@@ -148,8 +148,8 @@ def test_it_is_taken_for_multipliers():
     many = few | {"h": 28, "w": 28, "c": 25, "r": 7, "s": 7}
     assert first_of(op=op, **many, m=LARGE_MULTIPLIER) == "col2im" != first_of(op=op, **many, m=LARGE_MULTIPLIER - 1)
     last = {"n": 2, "h": 30, "w": 30, "c": 30, "padding": "SAME", "layout": "NHWC"}
-    some = last | {"r": 5, "s": 5, "strides": (2, 2)}
-    for sizes, least in (last, 2 * LARGE_MULTIPLIER), (some, LARGE_MULTIPLIER):
+    some, one = last | {"r": 5, "s": 5, "strides": (2, 2)}, last | {"r": 1, "s": 1}
+    for sizes, least in (last, 2 * LARGE_MULTIPLIER), (some, LARGE_MULTIPLIER), (one, LARGE_MULTIPLIER):
         assert first_of(op=op, **sizes, m=least) == "col2im" != first_of(op=op, **sizes, m=least - 1)
     assert first_of(op=op, **few | {"strides": (1, 1), "dilations": (3, 3)}, m=2) == "col2im"
 

@@ -47,9 +47,10 @@ Beside `conv` in pairs of bfloat16 0.14 to 0.7, but where most taps lie outside.
 
 LARGE_MULTIPLIER, SOME_TAPS = 16, 6.3
 """From so many outputs for one input on also with more taps, channels first with any number, and channels last from twice as many on. Time of `depthwise` over that
-of `col2im`, geometric means of 900 random problems (`multipliers`), float32, bfloat16 and float64, for multipliers of 16, 24, 32 and 64:
+of `col2im`, geometric means of 2000 random problems (`multipliers`), float32, bfloat16 and float64, for multipliers of 16, 24, 32 and 64:
 
 ====================  ======================  ======================  ======================
+NHWC, 1x1             1.56  1.56  1.64  1.55  1.37  1.61  1.86  1.78  1.29  1.26  1.29  1.29
 NHWC, to 6.3 taps     1.42  1.79  1.80  1.66  1.33  1.53  1.72  1.67  1.62  1.62  1.59
 NHWC, more            1.02  1.06  1.09  1.28  0.96  1.00  1.19  1.52  1.17  1.54  1.26
 NCHW, 2.8 to 6.3      1.77  2.36  2.96  2.39  1.18  2.52        2.02
@@ -136,7 +137,7 @@ def _wins_multiplied(task: Task, first: str) -> bool:
     large = task.outputs >= LARGE_MULTIPLIER
     if task.last:
         some = taps <= (SOME_TAPS if large else FEW_TAPS) or task.outputs >= 2 * LARGE_MULTIPLIER
-        return some and task.outputs >= MULTIPLIER and rows.taps * cols.taps > 2
+        return some and task.outputs >= MULTIPLIER and (large or rows.taps * cols.taps > 2)
     many = large or (task.outputs >= MULTIPLIER and (task.groups <= SOME_GROUPS or first == "stem"))
     few = task.outputs >= LEAST_MULTIPLIER and taps <= FEW_TAPS
     return cols.out >= LEAST_ROW and (few or many or max(rows.dilation, cols.dilation) > FAR_APART)

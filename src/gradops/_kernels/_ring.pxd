@@ -3,9 +3,9 @@
 
 Lanes are (channel, multiplier) pairs in memory order; a block of them is `vectors` vectors wide, all lanes if they fit. Each row that a
 stencil needs is packed once: widened, channels brought into vectors, repeated for each multiplier, zero beyond the image. A row is
-[vector][column][VL]; or, where multipliers fill whole vectors, all of whose lanes have the same channel, [channel][column], whose numbers are spread when they are
-read. Rows are computed strip by strip, vector by vector: the image is read in the order of memory, each vector's part of
-the strip stays in the first cache while it is used, and what the next strip needs is fetched meanwhile.
+[vector][column][VL]; or, where the multipliers of a channel fill whole vectors, [channel][column]: a number that is read is then spread over a vector. Rows are
+computed strip by strip, vector by vector: the image is read in the order of memory, each vector's part of the strip stays in the first cache while it is used, and
+what the next strip needs is fetched meanwhile.
 """
 from libc.stdint cimport int64_t
 from _groups cimport group_lanes, is_grouped

@@ -68,8 +68,9 @@ def _of_stencils(task: Task) -> tuple[str, ...]:
     """Those for one input a group."""
     found = multipliers.stencils(task)
     if task.outputs != 1:
-        wins = stem.wins(task) and not (task.paired and found[0] == "conv")
-        return _and_col2im(task, _with("stem", wins, found) if stem.accepts(task) else found)
+        if stem.accepts(task):
+            found = _with("stem", stem.wins(task) and not (task.paired and found[0] == "conv"), found)
+        return _and_col2im(task, found)
     if inplace.accepts(task):
         found = _with("inplace", inplace.wins(task), found)
     if planes.accepts(task):

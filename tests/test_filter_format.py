@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from problems import CONVOLUTIONS, COVERING, LARGER, rows
 
-from gradops._algorithms import Arithmetic
+from gradops._algorithms import MIRRORED, Arithmetic
 from gradops._arrays import STORAGE
 from gradops._call import compute, follow, recipe
 from gradops._geometry import attributes, plan
@@ -70,7 +70,7 @@ def test_both_orders_give_the_same_bits(op, problem):
 @pytest.mark.parametrize(("op", "problem"), rows(LARGER, CONVOLUTIONS), ids=str)
 def test_both_orders_give_the_same_bits_at_every_level(op, problem, level):
     for dtype in DTYPES:
-        for algorithm in ("conv", "winograd", "stem", "depthwise", "col2im"):
+        for algorithm in ("conv", "winograd", "stem", "depthwise", "col2im", *MIRRORED):
             with forced(algorithm=algorithm):
                 check(op, problem, dtype)
 
@@ -91,10 +91,10 @@ SQUARES = [
 @pytest.mark.parametrize("problem", SQUARES, ids=str)
 @pytest.mark.parametrize("op", [op for op in OPS.values() if op.kind == "dense"], ids=str)
 def test_taps_may_lie_innermost(op, problem, layout, level):
-    for dtype in DTYPES:
-        for algorithm in ("winograd", "conv"):
-            with forced(algorithm=algorithm):
-                check(op, replace(problem, layout=layout), dtype, filter_format="KCRS")
+    problem = replace(problem, layout=layout)
+    for dtype, algorithm in product(DTYPES, planned(op, problem, "KCRS").algorithms[Arithmetic.FLOATS]):
+        with forced(algorithm=algorithm):
+            check(op, problem, dtype, filter_format="KCRS")
 
 
 LARGE = [
@@ -111,7 +111,9 @@ LARGE = [
 
 @pytest.mark.parametrize(("op", "problem"), DENSE + LARGE, ids=str)
 def test_taps_of_any_filter_may_lie_innermost(op, problem):
-    assert set(planned(op, problem, "KCRS").algorithms[Arithmetic.FLOATS]) <= {"winograd", "conv"}
+    gathers = {"winograd", "conv"}
+    assert set(planned(op, problem, "KCRS").algorithms[Arithmetic.FLOATS]) <= gathers | {"stem", *MIRRORED}
+    assert op.result == "filter" or set(planned(op, problem, "KCRS").algorithms[Arithmetic.FLOATS]) <= gathers
     for dtype in DTYPES:
         with forced(algorithm="conv"):
             check(op, problem, dtype, filter_format="KCRS")

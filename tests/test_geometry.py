@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradops._algorithms import Arithmetic, Task, winograd
+from gradops._algorithms import Arithmetic, Axis, Task, winograd
 from gradops._geometry import OPS, attributes, plan
-from gradops._problem import Axis, Lane, Problem, forward_lanes, gradient_lanes, in_windows, tap_lanes, without_padding
+from gradops._problem import Lane, Problem, forward_lanes, gradient_lanes, in_windows, tap_lanes, without_padding
 from gradops._values import LAYOUTS, integers, sizes
 
 
@@ -202,8 +202,8 @@ def unpacked(problem):
     return head, lanes[: head.row_lanes], lanes[head.row_lanes :]
 
 
-def test_problem_has_27_fields_and_a_lane_10():
-    assert (len(Problem._fields), len(Lane._fields)) == (27, 10)
+def test_problem_has_29_fields_and_a_lane_10():
+    assert (len(Problem._fields), len(Lane._fields)) == (29, 10)
 
 
 @pytest.mark.parametrize("data_format", LAYOUTS)
@@ -216,7 +216,7 @@ def test_packed_problem_is_as_long_as_it_says(op, data_format):
     made = plan(op, image, filter_shape, dy, attributes((2, 3), "SAME", (), data_format, (1, 2)))
     for algorithm in made.algorithms[Arithmetic.FLOATS]:
         head, row_lanes, col_lanes = unpacked(made.problem(algorithm))
-        assert len(made.problem(algorithm)) == 8 * (27 + 10 * (head.row_lanes + head.col_lanes))
+        assert len(made.problem(algorithm)) == 8 * (29 + 10 * (head.row_lanes + head.col_lanes))
         assert head.unpadded == 0
     assert unpacked(made.problem(made.exact, unpadded=True))[0].unpadded == 1
     assert (len(row_lanes), len(col_lanes)) == (head.row_lanes, head.col_lanes)

@@ -8,7 +8,7 @@ from checks import check_edge, check_integers, check_random, check_special, chec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms import Arithmetic, Task
+from gradops._algorithms import Arithmetic, Axis, Task
 from gradops._algorithms.exchange import (
     EXCHANGED_CHANNELS,
     EXCHANGED_ROW,
@@ -19,7 +19,6 @@ from gradops._algorithms.exchange import (
 )
 from gradops._algorithms.multipliers import MOST_MULTIPLIERS
 from gradops._algorithms.task import WHOLE_VECTOR
-from gradops._problem import Axis
 from gradops.testing import (
     OPS,
     Problem,

@@ -5,9 +5,8 @@ from checks import check_edge, check_integers, check_random, check_threads, runn
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradops._algorithms import Arithmetic, Task, algorithms
+from gradops._algorithms import Arithmetic, Axis, Task, algorithms
 from gradops._algorithms.multipliers import LEAST, LEAST_MULTIPLIERS, LEAST_PAIRED, MOST_MULTIPLIERS, stencils
-from gradops._problem import Axis
 from gradops.testing import OPS, Problem, accepting, assert_exact, dtype_named, random_integers
 
 OPS_OF_KIND = [op for op in OPS.values() if op.kind == "depthwise"]

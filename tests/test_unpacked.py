@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import exact_case, rounded_case
 
+from gradops._algorithms import Axis
 from gradops._algorithms.inplace import (
     CROWDED,
     LEAST_CROWDED_PIXELS,
@@ -43,7 +44,6 @@ from gradops._algorithms.planes import (
     reads_apart,
 )
 from gradops._algorithms.task import WIDEST_VECTOR
-from gradops._problem import Axis
 from gradops.testing import (
     OPS,
     Problem,

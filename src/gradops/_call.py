@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from math import prod
 from time import perf_counter
+from types import ModuleType
 from typing import Protocol
 
 from gradops._arrays import ITEM_SIZES, NUMBERS, Array, check_out, empty, native, ready, zeros
@@ -58,7 +59,7 @@ def call(plan: Plan, arrays: tuple[Array, ...], storage: int, out: object = None
         result = zeros(plan.result_shape, dtype)
     else:
         result = empty(plan.result_shape, dtype, arrays[0])
-    started, ran = perf_counter() if _VERBOSE else 0.0, ""
+    started, ran = perf_counter() if _VERBOSE else 0.0, "none"
     if not plan.zero:
         ran = _run(plan, [ready(array) for array in arrays], storage, result, threads)
     elif out is not None:
@@ -75,7 +76,7 @@ def compute(plan: Plan, inputs: list[Array], storage: int, result: Array, num_th
     shapes are not looked at: `storage` says what they hold, so that bfloat16 may come as integers.
     """
     threads = resolve(num_threads)
-    started, ran = perf_counter() if _VERBOSE else 0.0, ""
+    started, ran = perf_counter() if _VERBOSE else 0.0, "none"
     if plan.zero:
         result.fill(0)
     else:
@@ -85,16 +86,22 @@ def compute(plan: Plan, inputs: list[Array], storage: int, result: Array, num_th
 
 
 def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: int) -> str:
-    """Runs the kernel; if it says that infinities met zeros that are not theirs, runs one where they meet none. Returns its stem.
+    """Runs the kernel; if it says that infinities met zeros that are not theirs, runs one where they meet none. Returns what ran.
 
     The problem is packed only now, when the arrays that bound its size are known to fit in memory.
     """
     taken = algorithm(plan, storage)
-    stem = plan.stem(taken, storage)
-    if not entry.run(kernel(stem).entry, plan.problem(taken), storage, inputs, result, threads):
-        stem = plan.stem(plan.exact, storage)
-        entry.run(kernel(stem).entry, plan.problem(plan.exact, unpadded=True), storage, inputs, result, threads)
-    return stem
+    used = kernel(plan.stem(taken, storage))
+    if not entry.run(used.entry, plan.problem(taken), storage, inputs, result, threads):
+        taken, used = plan.exact, kernel(plan.stem(plan.exact, storage))
+        entry.run(used.entry, plan.problem(taken, unpadded=True), storage, inputs, result, threads)
+    return _named(taken, used)
+
+
+def _named(algorithm: str, used: ModuleType) -> str:
+    """A kernel's file, which begins with the algorithm, unless that is another use of it."""
+    name = used.__name__.rpartition(".")[2]
+    return name if name.startswith(algorithm) else f"{algorithm}:{name}"
 
 
 def steps(plan: Plan, storage: int) -> tuple[tuple[str, bytes], ...]:
@@ -125,10 +132,9 @@ def shared_threads() -> object:
     return entry.threads
 
 
-def _report(plan: Plan, arrays: tuple[Array, ...], storage: int, stem: str, threads: int, milliseconds: float) -> None:
+def _report(plan: Plan, arrays: tuple[Array, ...], storage: int, ran: str, threads: int, milliseconds: float) -> None:
     """One line on stderr. The time is the kernel's, with packing the problem and copying inputs that were not ready."""
     named = (*zip(plan.arguments, (array.shape for array in arrays), strict=True), ("result", plan.result_shape))
     shapes = " ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in named)
-    module = kernel(stem).__name__.rpartition(".")[2] if stem else "none"
-    line = f"gradops: {plan.op} {shapes} {plan.data_format} {NUMBERS[storage]} {module}"
+    line = f"gradops: {plan.op} {shapes} {plan.data_format} {NUMBERS[storage]} {ran}"
     print(f"{line} threads={threads} {milliseconds:.3f} ms", file=sys.stderr)

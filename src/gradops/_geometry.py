@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from gradops._algorithms import UNKNOWN, Arithmetic, Task, algorithms
-from gradops._problem import Axis, Plan, laid_down, seen_format, sharing
+from gradops._algorithms import UNKNOWN, Arithmetic, Axis, Task, algorithms
+from gradops._problem import Plan, laid_down, seen_format, sharing
 from gradops._values import LAYOUTS, Layout, Numbers, Shape, either, integers, layout_of, limited, short
 
 Attributes: TypeAlias = tuple[Numbers, str | tuple[Shape, ...], Numbers, str, Numbers]

@@ -15,22 +15,21 @@ from itertools import groupby
 from math import gcd, prod
 from typing import NamedTuple
 
-from gradops._algorithms import UNKNOWN, Arithmetic, Sharing, reads_apart, side_by_side, stem_of
+from gradops._algorithms import (
+    MIRRORED,
+    UNKNOWN,
+    Arithmetic,
+    Axis,
+    Sharing,
+    mirrored_axis,
+    reads_apart,
+    side_by_side,
+    stem_of,
+)
 from gradops._values import LAYOUTS, Layout, Shape
 
 WIDEST_LINE = 1024
 """Source columns that a depthwise kernel holds in one line for a row of taps; wider ones are split by residue."""
-
-
-class Axis(NamedTuple):
-    """One spatial dimension. Output `o` and tap `k` meet at input position ``o*stride - before + k*dilation``."""
-
-    size: int
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-    out: int
 
 
 class Lane(NamedTuple):
@@ -58,7 +57,7 @@ class Problem(NamedTuple):
 
     A *dst* pixel is where a patch is centred, *src* is what the patch reads. For the forward op and the gradient of the
     filter, src is the input and dst the output grid; for the gradient of the input, src is out_backprop and dst the
-    input grid. Channels are those of one group, strides count elements.
+    input grid. Mirrored, src is out_backprop and dst the input. Channels are those of one group, strides count elements.
     """
 
     images: int
@@ -84,6 +83,8 @@ class Problem(NamedTuple):
     filter_src: int
     filter_dst: int
     filter_group: int
+    filter_first: int
+    mirrored: int
     covered: int
     unpadded: int
     row_lanes: int
@@ -138,14 +139,16 @@ class Plan:
 def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
     view = _laid_down(plan)
     layout = LAYOUTS[view.data_format]
+    mirrored = algorithm in MIRRORED
+    if mirrored:
+        view, algorithm = _mirrored(view), MIRRORED[algorithm]
     if algorithm == "conv":
         view = _merged(view, plan)
     if algorithm in ("conv", "gemv") and not unpadded:
         view = _flattened(view)
     src, dst = (view.output, view.input) if plan.scatters else (view.input, view.output)
     filter_rows, filter_cols = view.rows.taps, view.cols.taps
-    out_channels = view.output[layout.c]
-    in_group, out_group = view.input[layout.c] // plan.groups, out_channels // plan.groups
+    in_group, out_group = view.input[layout.c] // plan.groups, view.output[layout.c] // plan.groups
     row_lanes = _row_lanes(view.rows, view.cols, plan.scatters, algorithm)
     col_lanes = _col_lanes(view.cols, plan.scatters, algorithm)
     if algorithm == "inplace":
@@ -167,7 +170,8 @@ def _packed(plan: Plan, algorithm: str, unpadded: bool) -> bytes:
         **_strides("dst", dst, layout),
         filter_rows=filter_rows,
         filter_cols=filter_cols,
-        **_filter_strides(plan, filter_cols, filter_rows * filter_cols * in_group, in_group, out_channels),
+        **_filter_strides(plan, view, mirrored),
+        mirrored=int(mirrored),
         covered=int(_count(row_lanes) == dst[layout.h] and _count(col_lanes) == dst[layout.w]),
         unpadded=int(unpadded),
         row_lanes=len(row_lanes),
@@ -227,6 +231,12 @@ def _merged(view: _View, plan: Plan) -> _View:
     return view._replace(input=(n, h, cols.out, c * cols.stride), cols=Axis(cols.out, 1, 1, 1, 0, cols.out))
 
 
+def _mirrored(view: _View) -> _View:
+    """With images exchanged."""
+    rows, cols = mirrored_axis(view.rows), mirrored_axis(view.cols)
+    return view._replace(input=view.output, output=view.input, rows=rows, cols=cols)
+
+
 def _flattened(view: _View) -> _View:
     """Where one tap reads every pixel, an image becomes one row, or all images do where channels come last: nothing is beside or below."""
     if not all(axis.taps == axis.stride == 1 and axis.size == axis.out for axis in (view.rows, view.cols)):
@@ -244,16 +254,22 @@ def _strides(prefix: str, shape: Shape, layout: Layout) -> dict[str, int]:
     return {f"{prefix}_{letter}": prod(shape[i + 1 :]) for letter, i in zip("nyxc", layout, strict=True)}
 
 
-def _filter_strides(plan: Plan, columns: int, size: int, in_group: int, out_channels: int) -> dict[str, int]:
-    """Element strides of a filter with so many columns, elements of each output channel, and channels, in the plan's order."""
+def _filter_strides(plan: Plan, view: _View, mirrored: bool) -> dict[str, int]:
+    """Element strides of a filter in the plan's order, and where its first tap lies: mirrored, behind the others."""
+    channel = LAYOUTS[view.data_format].c
+    images = (view.output, view.input) if mirrored else (view.input, view.output)
+    inputs, outputs = (image[channel] for image in images)
+    inputs, columns, taps = inputs // plan.groups, view.cols.taps, view.rows.taps * view.cols.taps
     tap, c, k = {
-        "RSCK": (in_group * out_channels, out_channels, 1),
-        "KRSC": (in_group, 1, size),
-        "KCRS": (1, size // max(in_group, 1), size),
+        "RSCK": (inputs * outputs, outputs, 1),
+        "KRSC": (inputs, 1, taps * inputs),
+        "KCRS": (1, taps, taps * inputs),
     }[plan.filter_format]
-    src, dst = (k, c) if plan.scatters else (c, k)
-    group = out_channels // plan.groups * k
-    return {"filter_y": columns * tap, "filter_x": tap, "filter_src": src, "filter_dst": dst, "filter_group": group}
+    src, dst = (k, c) if plan.scatters or mirrored else (c, k)
+    group = outputs // plan.groups * k
+    first, step = ((taps - 1) * tap, -tap) if mirrored else (0, tap)
+    ends = {"filter_group": group, "filter_first": first}
+    return {"filter_y": columns * step, "filter_x": step, "filter_src": src, "filter_dst": dst, **ends}
 
 
 def _count(lanes: list[Lane]) -> int:

@@ -9,6 +9,7 @@
 `depthwise`             a stencil over packed rows; one channel a group and few multipliers, or few inputs and as many outputs
 `planes`                the same over planes: channels first, or few last, which are turned; one filter for each, strides up to 4
 `inplace`               the same over images where they lie, or small ones that are turned; whole vectors of channels, one filter for each
+`mirrored_conv`, ...    `conv`, `winograd` and `stem` with x and dy exchanged: gradients of filters with few outputs
 ======================  ==============================================================================
 
 `algorithms` chooses: each one has a module that says what it accepts and where it wins, with the measurements behind each rule; `exchange` and `multipliers` have those of
@@ -18,41 +19,56 @@
 
 from __future__ import annotations
 
-from . import col2im, exchange, gemv, inplace, multipliers, planes, stem, winograd
+from . import col2im, exchange, gemv, inplace, mirror, multipliers, planes, stem, winograd
+from .mirror import MIRRORED, mirrored_axis
 from .patches import side_by_side
 from .planes import reads_apart
 from .sharing import UNKNOWN, WINOGRAD_PRODUCTS, Sharing
-from .task import Arithmetic, Task
+from .task import Arithmetic, Axis, Task
 
 __all__ = [
     "ALGORITHMS",
+    "MIRRORED",
     "STEMS",
     "UNKNOWN",
     "Arithmetic",
+    "Axis",
     "Sharing",
     "Task",
     "algorithms",
+    "mirrored_axis",
     "reads_apart",
     "side_by_side",
     "stem_of",
 ]
 
-ALGORITHMS = ("conv", "gemv", "col2im", "winograd", "stem", "inplace", "planes", "depthwise")
-"""All of them. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
+KERNELS = ("conv", "gemv", "col2im", "winograd", "stem", "inplace", "planes", "depthwise")
+"""The first words of the kernels' names. A stem is one of these, what it does ("gather" or "reduce"), and the precision."""
+
+ALGORITHMS = (*KERNELS, *MIRRORED)
+"""All of them: a kernel as it is, or with images exchanged."""
 
 
 def algorithms(task: Task) -> tuple[str, ...]:
     """The algorithms that accept a task, the one that is preferred first."""
-    return _of_stencils(task) if task.stencil else _of_sums(task)
+    if task.stencil:
+        return _of_stencils(task)
+    found = _of_sums(task)
+    if mirror.accepts(task):
+        kernels = _of_sums(mirror.mirrored(task))
+        others = tuple(name for kernel in kernels for name in MIRRORED if MIRRORED[name] == kernel)
+        return (*others, *found) if mirror.wins(task) else (*found, *others)
+    return found
 
 
 def _of_sums(task: Task) -> tuple[str, ...]:
     """Those for several inputs a group."""
-    if task.innermost:
-        return _with("winograd", winograd.reads_innermost(task), ("conv",)) if winograd.accepts(task) else ("conv",)
     found: tuple[str, ...] = ("conv",)
     if winograd.accepts(task):
-        found = _with("winograd", winograd.wins(task), found)
+        wins = winograd.reads_innermost if task.innermost else winograd.wins
+        found = _with("winograd", wins(task), found)
+    if task.innermost and task.result != "filter":
+        return found
     if stem.accepts(task):
         found = _with("stem", stem.wins(task), found)
     if exchange.accepts(task):
@@ -90,14 +106,14 @@ def _with(name: str, wins: bool, others: tuple[str, ...]) -> tuple[str, ...]:
 
 def stem_of(algorithm: str, work: str, storage: int) -> str:
     """The kernel of an algorithm for a storage code."""
-    return _STEMS[algorithm, work][storage]
+    return _STEMS[MIRRORED.get(algorithm, algorithm), work][storage]
 
 
 _STEMS = {
     (algorithm, work): tuple(
         f"{algorithm}_{work}_{real}" for real in ("f32", "bf16" if algorithm == "conv" else "f32", "f32", "f64")
     )
-    for algorithm in ALGORITHMS
+    for algorithm in KERNELS
     for work in ("gather", "reduce")
     if (algorithm, work) not in (("gemv", "reduce"), ("col2im", "reduce"))
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from math import gcd
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from .sharing import UNKNOWN, Sharing
 
@@ -23,26 +23,15 @@ WIDE_STRIDE = 2
 """Up to which `planes` loads what it reads once for all results."""
 
 
-class Axis(Protocol):
-    """What is asked of one spatial dimension."""
+class Axis(NamedTuple):
+    """One spatial dimension. Output `o` and tap `k` meet at input position ``o*stride - before + k*dilation``."""
 
-    @property
-    def taps(self) -> int: ...
-
-    @property
-    def stride(self) -> int: ...
-
-    @property
-    def dilation(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def before(self) -> int: ...
-
-    @property
-    def out(self) -> int: ...
+    size: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    out: int
 
 
 class Arithmetic(IntEnum):

@@ -106,7 +106,9 @@ def wins(task: Task) -> bool:
 
 def reads_innermost(task: Task) -> bool:
     """Whether it is preferred where taps lie innermost: others than dense 3x3 ones are read one by one."""
-    return _dense(task) or (task.result == "filter" and wins(task))
+    if task.result == "filter":
+        return wins(task) or (_dense(task) and not task.paired)
+    return _dense(task)
 
 
 def _dense(task: Task) -> bool:

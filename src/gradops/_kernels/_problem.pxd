@@ -23,6 +23,8 @@ cdef struct Problem:
     int64_t dst_n, dst_y, dst_x, dst_c
     int64_t filter_rows, filter_cols
     int64_t filter_y, filter_x, filter_src, filter_dst, filter_group
+    int64_t filter_first                                # where the first tap lies
+    int64_t mirrored                                    # whether src is dy and dst is x, whose filter lies the other way round: filter_y and filter_x are negative
     int64_t covered                                     # whether every dst pixel lies in a lane
     int64_t unpadded                                    # whether infinities may meet nothing, not even zero, but what they are multiplied with by definition
     int64_t row_lanes, col_lanes                        # that many lanes follow, rows first

@@ -125,7 +125,7 @@ cdef void plan(Reduce *w, int threads) noexcept nogil:
     w.wide = w.turned and not w.dots and is_wide(w)
     w.ldc = distance_of_sums(w)
     w.by_channel = is_by_channel(w)
-    w.innermost = w.by_channel and taps_innermost(g)
+    w.innermost = w.by_channel and taps_innermost(g) and not g.mirrored
     w.unit = g.filter_rows * g.filter_cols if w.by_channel else NR if w.direct and w.turned else PAIR
     w.dw.size = w.slots * g.groups * g.dst_channels
     w.slot_blocks, w.channel_blocks = divide_up(slot_units(w), most_slots(w) // w.unit), divide_up(g.dst_channels, most_channels(w))
@@ -204,7 +204,7 @@ cdef bint is_direct(const Reduce *w) noexcept nogil:
     """Whether blocks are summed where dw lies, in rows of whole vectors: of few pixels, to copy them would take longer than to sum them."""
     cdef const Problem *g = w.g
     cdef Patches p = first_patches(w)
-    if w.storage != REAL_STORAGE or not whole(g) or by_band(&p) or pixels(&p) > DEPTH:
+    if w.storage != REAL_STORAGE or not whole(g) or g.mirrored or by_band(&p) or pixels(&p) > DEPTH:
         return False
     if g.filter_src == 1:                               # rows are channels of dy, side by side
         return w.slots % VL == 0 and (g.src_c != 1 or dst_in_rows(&p))
@@ -470,9 +470,8 @@ cdef bint in_line(const Problem *g) noexcept nogil:
 cdef int64_t index_of(const Reduce *w, const Panel *b, int64_t slot) noexcept nogil:
     """Where a slot of a block's first channel lies in dw."""
     cdef const Problem *g = w.g
-    if w.innermost:
-        return b.input * g.filter_src + slot + b.group * g.filter_group + b.channel * g.filter_dst
-    return slot // b.inputs * g.filter_x + (b.input + slot % b.inputs) * g.filter_src + b.group * g.filter_group + b.channel * g.filter_dst
+    cdef int64_t at = g.filter_first + b.input * g.filter_src + b.group * g.filter_group + b.channel * g.filter_dst
+    return at + slot if w.innermost else at + slot // b.inputs * g.filter_x + slot % b.inputs * g.filter_src
 
 
 cdef void store_panel(const Reduce *w, const Panel *b) noexcept nogil:
@@ -581,7 +580,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef Reduce w
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
-    w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.x, w.dy = <const char *> inputs[w.g.mirrored], <const char *> inputs[1 - w.g.mirrored]
     w.bundled, w.direct, w.strips = 1, False, strips_of(&w)
     aim_total(&w.dw, storage, out, &finite)
     return outcome(drive_bundles(&w, num_threads) if bundled_groups(w.g) > 1 else drive(&w, num_threads), &finite)

@@ -260,5 +260,5 @@ cdef void reduce_strips(const void *work, int64_t index, void *slab) noexcept no
     for tap in range(g.filter_rows * g.filter_cols):
         for i in range(w.bundled):
             store_block(&w.dw, span, c + (tap * s.inputs + i * (channels // w.bundled)) * (s.outputs + PAD) + i * (outputs // w.bundled), s.outputs + PAD, channels // w.bundled,
-                        outputs // w.bundled, tap * g.filter_x + input * g.filter_src + (group * w.bundled + i) * g.filter_group + output * g.filter_dst,
+                        outputs // w.bundled, g.filter_first + tap * g.filter_x + input * g.filter_src + (group * w.bundled + i) * g.filter_group + output * g.filter_dst,
                         g.filter_src, g.filter_dst)

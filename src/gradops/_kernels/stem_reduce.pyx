@@ -266,7 +266,7 @@ cdef void add_lanes(const Block *b) noexcept nogil:
 cdef void store_sums(const Reduce *w, const Block *b, int64_t span, real *dw) noexcept nogil:
     """Writes a block from its totals [tile of k][slot][k of the tile], by way of [slot][k]."""
     cdef const Problem *g = w.g
-    cdef int64_t k = 0, slot, channels, tap, c, at = b.src * g.filter_src + b.group * g.filter_group + b.dst * g.filter_dst
+    cdef int64_t k = 0, slot, channels, tap, c, at = g.filter_first + b.src * g.filter_src + b.group * g.filter_group + b.dst * g.filter_dst
     while k < b.dst_channels:
         channels = tile_channels(b.dst_channels - k)
         for slot in range(b.slots):
@@ -275,7 +275,7 @@ cdef void store_sums(const Reduce *w, const Block *b, int64_t span, real *dw) no
         k += channels
     for tap in range(w.row.taps * w.col.taps):
         store_block(&w.dw, span, dw + tap * b.src_channels * b.dst_channels, b.dst_channels, b.src_channels, b.dst_channels,
-                    at + tap * g.src_channels * g.filter_src, g.filter_src, g.filter_dst)
+                    at + tap * g.filter_x, g.filter_src, g.filter_dst)
 
 
 cdef inline int64_t most_slots(const Reduce *w) noexcept nogil:
@@ -342,7 +342,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef Reduce w
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
-    w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.x, w.dy = <const char *> inputs[w.g.mirrored], <const char *> inputs[1 - w.g.mirrored]
     aim_total(&w.dw, storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 

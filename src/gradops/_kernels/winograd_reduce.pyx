@@ -180,11 +180,11 @@ cdef void restore_taps(const Reduce *w, const Tiles *t, const real *sums, const 
 cdef void store_filter(const Reduce *w, const Block *b, const real *taps) noexcept nogil:
     """Writes the taps of a block."""
     cdef const Problem *g = w.g
-    cdef int64_t i, at = b.x_channel * g.filter_src + b.group * g.filter_group + b.dy_channel * g.filter_dst
+    cdef int64_t i, at = g.filter_first + b.x_channel * g.filter_src + b.group * g.filter_group + b.dy_channel * g.filter_dst
     cdef int64_t ld = w.dy_channels, size = w.x_channels * ld, count = g.filter_rows * g.filter_cols
     if taps_innermost(g):
         for i in range(b.x_channels):
-            store_block(&w.dw, b.span, taps + i * ld, size, count, b.dy_channels, at + i * g.filter_src, 1, g.filter_dst)
+            store_block(&w.dw, b.span, taps + i * ld, size, count, b.dy_channels, at + i * g.filter_src, g.filter_x, g.filter_dst)
         return
     for i in range(count):
         store_block(&w.dw, b.span, taps + i * size, ld, b.x_channels, b.dy_channels, at + i * g.filter_x, g.filter_src, g.filter_dst)
@@ -231,7 +231,7 @@ cdef int compute(const void *problem, int storage, const void *const *inputs, vo
     cdef Reduce w
     cdef bint finite = True
     w.g, w.storage = <const Problem *> problem, storage
-    w.x, w.dy = <const char *> inputs[0], <const char *> inputs[1]
+    w.x, w.dy = <const char *> inputs[w.g.mirrored], <const char *> inputs[1 - w.g.mirrored]
     aim_total(&w.dw, storage, out, &finite)
     return outcome(drive(&w, num_threads), &finite)
 

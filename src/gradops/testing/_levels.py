@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gradops._algorithms import Arithmetic, Task, algorithms
+from gradops._algorithms import Arithmetic, Axis, Task, algorithms
 from gradops._dispatch import LEVELS, available, forced
-from gradops._problem import Axis, laid_down, seen_format, sharing
+from gradops._problem import laid_down, seen_format, sharing
 
 from ._ops import Op
 from ._problems import PoolProblem, Problem

@@ -27,7 +27,16 @@ from gradops.testing import LEVELS, forced, runnable  # noqa: E402
 from gradops.torch import _boxed, _override, _stable  # noqa: E402
 from gradops.torch._case import meets_all  # noqa: E402
 from gradops.torch._override import KINDS  # noqa: E402
-from gradops.torch._table import LEAST, LEAST_KEPT, LEAST_KEPT_PIXELS, MOST_KEPT_PIXELS, Layer, keeps_order, wins  # noqa: E402
+from gradops.torch._table import (  # noqa: E402
+    LEAST,
+    LEAST_KEPT,
+    LEAST_KEPT_PIXELS,
+    MOST_HEAD_OUTPUTS,
+    MOST_KEPT_PIXELS,
+    Layer,
+    keeps_order,
+    wins,
+)
 
 nn, functional = torch.nn, torch.nn.functional
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -165,6 +174,17 @@ def test_large_filters_for_few_pixels_are_not_copied():
         assert not keeps_order(layer((LEAST_KEPT // 128 - 1, 128, 3, 3)), gradient)
         for changed in {"channels_last": True}, {"dtype": "bfloat16"}, {"dilation": (2, 2)}:
             assert not keeps_order(layer(large, **changed), gradient)
+
+
+def test_filters_of_heads_are_taken():
+    for shape, groups in ((1, 64, 3, 3), 1), ((MOST_HEAD_OUTPUTS, 25, 1, 7), 1), ((3, 17, 5, 5), 4):
+        head = layer(shape, (2, 28, 28), groups=groups, kind="dense" if groups == 1 else "grouped")
+        for dtype, channels_last in itertools.product(("float32", "float64", "float16", "bfloat16"), (False, True)):
+            assert wins(head._replace(dtype=dtype, channels_last=channels_last), "filter")
+    wide, small = layer((MOST_HEAD_OUTPUTS + 1, 64, 1, 7), (2, 28, 28)), layer((6, 64, 3, 3), (2, 28, 28))
+    for other in wide, small._replace(stride=(2, 2)):
+        assert not (other.head or wins(other, "filter"))
+    assert wins(small, "filter") and not small._replace(kind="transposed").head
 
 
 def test_filters_of_patch_embeddings_are_written_as_pytorch_has_them():

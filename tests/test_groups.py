@@ -15,6 +15,7 @@ from gradops._algorithms.exchange import (
     EXCHANGES,
     LEAST_FIRST_INPUTS,
     MOST_STRIDED_INPUTS,
+    MOST_STRIDED_OUTPUTS,
     wins,
 )
 from gradops._algorithms.multipliers import MOST_MULTIPLIERS
@@ -39,11 +40,13 @@ SHAPES = [
 ]
 GROUPS = {2: 19, 4: 9, 8: 3, 16: 5}  # the last of their vectors are not full
 ALONE = {2: 19, 16: 5, 33: 4, 64: 3}  # inputs of groups of one output
+LONE = ((1, 19), (1, 48), (32, 1), (7, 1))  # channels of both images, one of which has no other
 PROBLEMS = [
     Problem(c=channels * groups, k=groups * outputs, groups=groups, layout=layout, **shape)
     for channels, outputs, groups, shapes in [
         *((channels, channels, groups, SHAPES) for channels, groups in GROUPS.items()),
         *((channels, 1, groups, SHAPES[1:5:2]) for channels, groups in ALONE.items()),
+        *((inputs, outputs, 1, SHAPES[::2]) for inputs, outputs in LONE),
     ]
     for shape in shapes
     for layout in ("NHWC", "NCHW")
@@ -64,7 +67,9 @@ def test_there_are_cases_of_all_ops_and_channels():
     exchanged = {(result, channels) for result, all_ in EXCHANGED_CHANNELS.items() for channels in all_}
     assert {(result, p.filter_shape[2]) for result, p in cases if p.k == p.c} == exchanged
     alone = {(result, channels) for result in ("output", "input") for channels in ALONE}
-    assert {(result, p.filter_shape[2]) for result, p in cases if p.k == p.groups} == alone
+    assert {(result, p.filter_shape[2]) for result, p in cases if p.k == p.groups > 1} == alone
+    lone = {("output" if channels[0] == 1 else "input", channels) for channels in LONE}
+    assert {(result, (p.c, p.k)) for result, p in cases if p.groups == 1} == lone
 
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
@@ -85,6 +90,57 @@ def test_threads_do_not_change_a_bit(op, problem):
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_the_edge):
     check_edge(grouped, op, problem, "float32", at_the_edge)
+
+
+@given(
+    forward=st.booleans(),
+    channels=st.integers(1, 64),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(1, 60)),
+    taps=st.tuples(st.integers(1, 6), st.integers(1, 10)),
+    strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.sampled_from(["SAME", "VALID", (0, 3, 2, 2), (6, 2, 2, 3)]),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
+    dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
+)
+def test_any_shape_of_one_channel(forward, channels, sizes, taps, strides, dilations, padding, layout, dtype):
+    n, h, w = sizes
+    op, both = (OPS["conv2d"], (1, channels)) if forward else (OPS["conv2d_backprop_input"], (channels, 1))
+    problem = Problem(
+        n=n, h=h, w=w, c=both[0], k=both[1], r=taps[0], s=taps[1], strides=strides, dilations=dilations, padding=padding, layout=layout
+    )  # fmt: skip
+    assume(all(axis[1] > 0 for axis in problem.axes))
+    assert "depthwise" in accepting(op, problem)
+    operands = random_integers(op.shapes(problem), np.float64, seed=h)
+    expected = op.expect(problem, *operands)
+    got = grouped(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+    assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ({}, True),
+        ({"k": MOST_MULTIPLIERS}, True),
+        ({"k": 2 * MOST_MULTIPLIERS}, False),
+        ({"k": 40}, False),
+        ({"c": 2}, False),
+        ({"c": 48, "k": 1}, True),
+        ({"c": 48, "k": 2}, False),
+        ({"layout": "NCHW"}, False),
+        ({"layout": "NCHW", "c": 48, "k": 1, "strides": (1, 2)}, True),
+        ({"layout": "NCHW", "k": MOST_STRIDED_OUTPUTS, "strides": (1, 2)}, True),
+        ({"k": MOST_STRIDED_OUTPUTS, "strides": (3, 2)}, True),
+        ({"k": MOST_STRIDED_OUTPUTS + 16, "strides": (3, 2)}, False),
+        ({"k": MOST_STRIDED_OUTPUTS, "strides": (3, 3)}, False),
+        ({"r": 1, "s": 1}, False),
+    ],
+    ids=str,
+)
+def test_it_is_taken_for_one_channel(options, taken):
+    problem = Problem(**{"n": 2, "h": 27, "w": 30, "c": 1, "k": 48, "r": 3, "s": 3, "padding": "SAME"} | options)
+    op = OPS["conv2d" if problem.k > 1 else "conv2d_backprop_input"]
+    assert (accepting(op, problem)[0] == "depthwise") == taken
 
 
 @given(

@@ -144,7 +144,7 @@ ALGORITHMS_MAY_IMPORT = {
         )
     },
     "col2im": {"_algorithms.patches", "_algorithms.task"},
-    "exchange": {"_algorithms.multipliers", "_algorithms.task"},
+    "exchange": {"_algorithms.multipliers", "_algorithms.patches", "_algorithms.task"},
     "gemv": {"_algorithms.patches", "_algorithms.sharing", "_algorithms.task"},
     "inplace": {"_algorithms.task"},
     "mirror": {"_algorithms.stem", "_algorithms.task"},

@@ -6,7 +6,7 @@
 `gemv`                  a matrix times some vectors: outputs and gradients of inputs, few of whose pixels share their taps
 `col2im`                each tap's products with all of dy, added to where they belong: gradients of inputs, few channels, taps that lie outside
 `stem`                  vectors of pixels; few channels: of the result, or, channels first, on a side of the filter
-`depthwise`             a stencil over packed rows; one channel a group and few multipliers, or few inputs and as many outputs
+`depthwise`             a stencil over packed rows; one channel a group and few multipliers, few inputs and as many outputs, or one channel in all
 `planes`                the same over planes: channels first, or few last, which are turned; one filter for each, strides up to 4
 `inplace`               the same over images where they lie, or small ones that are turned; whole vectors of channels, one filter for each
 `mirrored_conv`, ...    `conv`, `winograd` and `stem` with x and dy exchanged: gradients of filters with few outputs

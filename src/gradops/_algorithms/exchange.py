@@ -1,9 +1,14 @@
-"""Where the stencil over packed rows computes groups: of a few inputs and as many outputs, whose channels change places within a vector, or of one output."""
+"""Where the stencil over packed rows computes what is not depthwise.
+
+That are groups of a few inputs and as many outputs, whose channels change places within a vector, groups of one output, and images of one channel, of which all
+channels of the result are products.
+"""
 
 from __future__ import annotations
 
 from .multipliers import MOST_MULTIPLIERS
-from .task import WHOLE_VECTOR, Task
+from .patches import side_by_side
+from .task import WHOLE_VECTOR, WIDEST_VECTOR, Task
 
 EXCHANGED_CHANNELS = {"output": (2, 4, 8, 16), "input": (2, 4, 8, 16), "filter": (2, 4, 8)}
 """Inputs and as many outputs of a group that `depthwise` accepts, by the result: they change places within a vector."""
@@ -57,6 +62,31 @@ channels  of dy   NHWC        NCHW
 """
 
 
+LONE_CHANNELS, MOST_STRIDED_OUTPUTS = {False: WIDEST_VECTOR, True: WHOLE_VECTOR}, 32
+"""Channels whose multiples, up to 64, are outputs of one input, or inputs of one output, that `depthwise` is taken for, of float32 and of float64: channels last, or
+with strides, but for one tap, patches that lie side by side, and pairs; and outputs with strides, at most.
+
+Time of what is taken otherwise over that of `depthwise`, geometric means of 1500 random problems (2x2 to 11x11 taps, strides to 4, 1 to 8 images of 7x7 to 224x224), 2
+threads of a Zen 4:
+
+================  ===========  ===========  ===========  ===========  ===========
+.                 float32      float16      float64      AVX2         bfloat16
+----------------  -----------  -----------  -----------  -----------  -----------
+.                 whole  else  whole  else  whole  else  whole  else  whole  else
+================  ===========  ===========  ===========  ===========  ===========
+input, NHWC       1.47   0.85  1.61   1.01  1.84         1.28         0.87   0.60
+.., strides       1.78   1.14  1.52   1.15  1.46         1.25         0.91   0.98
+output, NHWC      1.73   0.85  1.53   0.77  1.63         1.18         0.94   0.60
+.., strides       1.16   0.70  1.27   0.74  1.09         0.97         0.92   0.55
+input, NCHW       0.94   0.59  1.05   0.65  0.90         0.91         0.88   0.53
+.., strides       1.47   1.02  1.49   0.77  1.06         1.28         1.3    0.75
+output, NCHW      0.87   0.53  1.20   0.60  1.07         0.73         1.02   0.78
+.., strides       1.48   0.90  1.72   1.0   1.39         1.09         1.2    0.78
+================  ===========  ===========  ===========  ===========  ===========
+
+One tap 0.4 to 1.3, patches 0.45 to 4. Outputs with strides, channels last, 16 and 32 1.23 (AVX2 1.08), 48 and 64 1.07 (AVX2 0.85).
+"""
+
 MOST_STRIDED_INPUTS, LEAST_FIRST_INPUTS = 16, 8
 """Inputs of groups of one output, channels first, up to which `depthwise` is taken for gradients of inputs with strides, and from which on it is for outputs without.
 Channels last it always is, but for gradients of more inputs where pairs are multiplied. Time of what is taken otherwise over that of `depthwise`, geometric
@@ -79,9 +109,9 @@ input, NCHW          1.0   0.7    0.6    0.6   1.8    0.6    0.8   0.5    0.5
 
 
 def accepts(task: Task) -> bool:
-    """Whether groups have as many inputs as outputs, and so few, or one output, whose products with many inputs are lanes."""
+    """Whether groups have as many inputs as outputs, and so few, or one output, whose products with many inputs are lanes, as are those of one channel without groups."""
     if task.groups == 1:
-        return False
+        return task.summed == 1 and task.result != "filter" and task.channels <= MOST_MULTIPLIERS
     if task.outputs == 1:
         return task.result != "filter" and task.inputs <= MOST_MULTIPLIERS
     return task.inputs == task.outputs and task.outputs in EXCHANGED_CHANNELS[task.result]
@@ -89,6 +119,8 @@ def accepts(task: Task) -> bool:
 
 def wins(task: Task) -> bool:
     """Whether it is preferred to `conv`, `winograd` and `stem`."""
+    if task.groups == 1:
+        return _wins_ungrouped(task)
     if task.outputs == 1:
         return _wins_alone(task)
     filters = task.result == "filter"
@@ -110,3 +142,12 @@ def _wins_alone(task: Task) -> bool:
         return task.last or task.strided or task.inputs >= LEAST_FIRST_INPUTS
     few = task.inputs <= MOST_STRIDED_INPUTS
     return (few or not task.paired) if task.last else (few and task.strided)
+
+
+def _wins_ungrouped(task: Task) -> bool:
+    """The same of one channel without groups."""
+    patches = side_by_side(task.rows) and side_by_side(task.cols)
+    if task.paired or task.one_tap or patches or task.channels % LONE_CHANNELS[task.doubles]:
+        return False
+    few = task.result == "input" or task.channels <= MOST_STRIDED_OUTPUTS
+    return few if task.strided else task.last

@@ -24,7 +24,7 @@ cimport _window
 cimport _winograd
 from _storage cimport load, load_wide, real, store, store_wide, vec
 
-SIZES = {"VL": _storage.VL, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "WIDE": _storage.WIDE, "TILE": _storage.TILE, "DOUBLES": _cells.DOUBLES,
+SIZES = {"VL": _storage.VL, "PAIR": _storage.PAIR, "MR": _storage.MR, "NR": _storage.NR, "KC": _gemm.KC, "LD": _gemm.LD, "WIDE": _storage.WIDE, "TILE": _storage.TILE, "DOUBLES": _cells.DOUBLES,
          "DOT_ROWS": _dots.DOT_ROWS, "DOT_COLUMNS": _dots.DOT_COLUMNS}
 
 

@@ -66,6 +66,12 @@ LAST = [  # whose channels come last
     Problem(n=2, h=9, w=15, c=37, k=41, padding="SAME"),  # odd channels, which tiles make even
     Problem(n=2, h=7, w=19, c=51, k=57, groups=3, dilations=(2, 1), padding="SAME"),
     Problem(n=3, h=9, w=28, c=35, k=33, strides=(2, 2), padding="SAME"),
+    Problem(n=2, h=9, w=31, c=3, k=40, padding="SAME"),  # few channels, whose rows of taps are one tap
+    Problem(n=1, h=20, w=33, c=2, k=17, r=3, s=7, strides=(2, 3), padding="SAME"),
+    Problem(n=1, h=18, w=27, c=3, k=9, r=14, s=14, padding="SAME"),  # rows cut where a pass ends
+    Problem(n=2, h=11, w=30, c=40, k=3, padding="SAME"),
+    Problem(n=2, h=16, w=26, c=24, k=3, r=6, s=6, strides=(2, 2), padding="SAME"),  # phases share a band
+    Problem(n=1, h=15, w=22, c=33, k=2, r=3, s=4, dilations=(2, 1), padding="SAME"),
 ]
 LONGEST = Problem(
     n=30, h=61, w=8, c=16, k=17, dilations=(30, 1)

@@ -1056,6 +1056,20 @@ def test_lines_of_a_band_are_those_of_whole_rows_that_it_copies(probe, storage, 
 
 
 @every_storage
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_rows_of_taps_of_few_channels_are_one_tap(probe, storage, channels):
+    tiles, pair = probe.SIZES["TILE"], probe.SIZES["PAIR"]
+    problem = Problem(n=1, h=5, w=30, c=channels, k=3, r=2, s=3)
+    for taps, layout, dilation in product((1, 2, 3, 4, 8), ("NHWC", "NCHW"), (1, 2)):
+        shape = replace(problem, s=taps, layout=layout, dilations=(1, dilation))
+        (image,) = random_integers([OPS["conv2d"].shapes(shape)[0]], dtype_named(storage), seed=3)
+        few = pair == 1 and layout == "NHWC" and channels < 4 and taps * channels >= 8 and dilation == 1
+        joined = few or (tiles > 1 and dilation == 1 and channels % (2 * tiles))
+        run = probe.tap_run(planned("conv2d", shape).problem("conv"), 0, 0, STORAGE[storage], image)
+        assert run == (taps if joined else 1) * channels
+
+
+@every_storage
 @every_band
 def test_taps_of_rows_outside_are_left_out(probe, storage, op, name):
     problem = Problem.parse(name)

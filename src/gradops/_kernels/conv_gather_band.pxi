@@ -1,6 +1,6 @@
 """Part of `conv_gather`: pixel rows of a band, which are copied once, and from which each tap of a register tile reads its own."""
 from libc.stdint cimport int64_t
-from _band cimport MOST_TAPS, Band, band_index, band_lines, extent, fills_tiles, fits_band, has_band, has_few_taps, pack_band, place_band, place_taps, tap_run, taps_inside, within
+from _band cimport MOST_TAPS, Band, band_index, band_lines, extent, fills_tiles, fits_band, has_band, has_few_taps, joins_taps, pack_band, place_band, place_taps, tap_run, taps_inside, within
 from _gemm cimport KC, LD, TAPS, Operands, Taps, at_result, operands, gemm_tile
 from _lines cimport Lines, lines_left, lines_of, no_lines, take_lines
 from _patches cimport Patches, Pixel, advance, patches, pixel, slots
@@ -332,7 +332,7 @@ cdef int window_of(const Patches *phase) noexcept nogil:
     """How many taps of a row read neighbouring pixels of a band, each what the next pixel does, if there are tiles for them and no pass cuts a tap; else 0.
     Groups of 16 channels, 3x3 taps, take 0.88 of the time, their gradient with strides 0.89 (float32, Zen 5)."""
     cdef int64_t taps = phase.col.taps
-    if MR <= 6 or TILE > 1 or phase.col.count < LEAST_PIXELS or slots(phase) > KC or (phase.col.tap_step != phase.col.z_step and phase.col.tap_step != -phase.col.z_step):
+    if MR <= 6 or TILE > 1 or joins_taps(phase) or phase.col.count < LEAST_PIXELS or slots(phase) > KC or (phase.col.tap_step != phase.col.z_step and phase.col.tap_step != -phase.col.z_step):
         return 0
     return 3 if taps % 3 == 0 else 2 if taps % 2 == 0 and PAIR == 1 else 0
 

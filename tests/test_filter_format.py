@@ -81,6 +81,8 @@ SQUARES = [
     Problem(n=1, h=3, w=3, c=33, k=130, r=3, s=3, padding=(0, 1, 1, 2)),
     Problem(n=2, h=20, w=23, c=18, k=20, r=3, s=3, groups=2, padding="SAME"),  # several spans
     Problem(n=1, h=12, w=17, c=54, k=3, r=3, s=2, strides=(2, 1), groups=3, padding="SAME"),  # one output a group
+    Problem(n=2, h=9, w=11, c=20, k=20, r=3, s=2, groups=5, padding="SAME"),  # as many outputs as inputs
+    Problem(n=2, h=9, w=20, c=40, k=3, r=3, s=4, padding="SAME"),  # few outputs
     Problem(n=1, h=9, w=8, c=40, k=35, r=3, s=3, dilations=(2, 2), padding="SAME"),
     Problem(n=2, h=9, w=11, c=70, k=41, r=3, s=3, strides=(2, 2), padding="SAME"),
     Problem(n=1, h=12, w=9, c=33, k=310, r=3, s=3, strides=(2, 2), padding="SAME"),  # fewer slots than outputs

@@ -59,7 +59,7 @@ def call(plan: Plan, arrays: tuple[Array, ...], storage: int, out: object = None
         result = zeros(plan.result_shape, dtype)
     else:
         result = empty(plan.result_shape, dtype, arrays[0])
-    started, ran = perf_counter() if _VERBOSE else 0.0, "none"
+    started, ran = perf_counter() if _VERBOSE else 0.0, None
     if not plan.zero:
         ran = _run(plan, [ready(array) for array in arrays], storage, result, threads)
     elif out is not None:
@@ -76,7 +76,7 @@ def compute(plan: Plan, inputs: list[Array], storage: int, result: Array, num_th
     shapes are not looked at: `storage` says what they hold, so that bfloat16 may come as integers.
     """
     threads = resolve(num_threads)
-    started, ran = perf_counter() if _VERBOSE else 0.0, "none"
+    started, ran = perf_counter() if _VERBOSE else 0.0, None
     if plan.zero:
         result.fill(0)
     else:
@@ -85,8 +85,8 @@ def compute(plan: Plan, inputs: list[Array], storage: int, result: Array, num_th
         _report(plan, tuple(inputs), storage, ran, threads, 1e3 * (perf_counter() - started))
 
 
-def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: int) -> str:
-    """Runs the kernel; if it says that infinities met zeros that are not theirs, runs one where they meet none. Returns what ran.
+def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: int) -> tuple[str, ModuleType]:
+    """Runs the kernel; if it says that infinities met zeros that are not theirs, runs one where they meet none. Returns the algorithm and the kernel that ran last.
 
     The problem is packed only now, when the arrays that bound its size are known to fit in memory.
     """
@@ -95,13 +95,7 @@ def _run(plan: Plan, inputs: list[Array], storage: int, result: Array, threads: 
     if not entry.run(used.entry, plan.problem(taken), storage, inputs, result, threads):
         taken, used = plan.exact, kernel(plan.stem(plan.exact, storage))
         entry.run(used.entry, plan.problem(taken, unpadded=True), storage, inputs, result, threads)
-    return _named(taken, used)
-
-
-def _named(algorithm: str, used: ModuleType) -> str:
-    """A kernel's file, which begins with the algorithm, unless that is another use of it."""
-    name = used.__name__.rpartition(".")[2]
-    return name if name.startswith(algorithm) else f"{algorithm}:{name}"
+    return taken, used
 
 
 def steps(plan: Plan, storage: int) -> tuple[tuple[str, bytes], ...]:
@@ -132,9 +126,21 @@ def shared_threads() -> object:
     return entry.threads
 
 
-def _report(plan: Plan, arrays: tuple[Array, ...], storage: int, ran: str, threads: int, milliseconds: float) -> None:
-    """One line on stderr. The time is the kernel's, with packing the problem and copying inputs that were not ready."""
+def _report(
+    plan: Plan,
+    arrays: tuple[Array, ...],
+    storage: int,
+    ran: tuple[str, ModuleType] | None,
+    threads: int,
+    milliseconds: float,
+) -> None:
+    """One line on stderr. The time is the kernel's, with packing the problem and copying inputs that were not ready.
+
+    A kernel's file is named, which begins with the algorithm, unless that is another use of it.
+    """
     named = (*zip(plan.arguments, (array.shape for array in arrays), strict=True), ("result", plan.result_shape))
     shapes = " ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in named)
-    line = f"gradops: {plan.op} {shapes} {plan.data_format} {NUMBERS[storage]} {ran}"
+    algorithm, module = (ran[0], ran[1].__name__.rpartition(".")[2]) if ran else ("", "none")
+    name = module if module.startswith(algorithm) else f"{algorithm}:{module}"
+    line = f"gradops: {plan.op} {shapes} {plan.data_format} {NUMBERS[storage]} {name}"
     print(f"{line} threads={threads} {milliseconds:.3f} ms", file=sys.stderr)

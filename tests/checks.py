@@ -45,6 +45,13 @@ def check_integers(run, op, problem):
         assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
 
 
+def check_shape(run, op, problem, dtype):
+    """The same of one dtype and any shape, however many results are zeros."""
+    operands = random_integers(op.shapes(problem), np.float64, seed=problem.h)
+    got = run(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+    assert_exact(got, op.expect(problem, *operands), label=f"{op} {problem} {dtype}", mostly_zero_ok=True)
+
+
 def check_random(run, op, problem):
     """Random numbers lie within the rounding error in every dtype."""
     for dtype in own_dtypes(op):

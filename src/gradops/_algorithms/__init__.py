@@ -55,8 +55,8 @@ def algorithms(task: Task) -> tuple[str, ...]:
         return _of_stencils(task)
     found = _of_sums(task)
     if mirror.accepts(task):
-        kernels = _of_sums(mirror.mirrored(task))
-        others = tuple(name for kernel in kernels for name in MIRRORED if MIRRORED[name] == kernel)
+        names = (f"mirrored_{kernel}" for kernel in _of_sums(mirror.mirrored(task)))
+        others = tuple(name for name in names if name in MIRRORED)
         return (*others, *found) if mirror.wins(task) else (*found, *others)
     return found
 

@@ -75,7 +75,7 @@ class Task(NamedTuple):
     """Of the output, in all images."""
 
     innermost: bool = False
-    """Whether the taps of the filter are, as only `winograd` reads them well, and `conv` writes them, channels first."""
+    """Whether the taps of the filter are, which only `conv` and `winograd` read, and all kernels of dense gradients write."""
 
     @property
     def stencil(self) -> bool:

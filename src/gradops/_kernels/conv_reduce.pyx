@@ -9,7 +9,7 @@ and one of both is narrow (dots), or else it is turned; blocks have all taps of 
 one where rows of many are copied. What is summed is dw turned then or where patches have the fewer columns, or where dy, if its channels are contiguous, has few or fills
 tiles worse.
 
-*Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty, its lanes have out_step and
+*Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op, or mirrored, and not empty, its lanes have out_step and
 filter_step 1.
 """
 from libc.stdint cimport int64_t

@@ -5,7 +5,7 @@ In parallel: blocks of (span of rows of dy, group, channels c, channels k); each
 order. Packed: rows of x with their padding, the columns of each phase of a stride side by side, so that a tap is a load at a distance. Both operands of
 a register tile are vectors of neighbouring pixels, dy from where it lies; the lanes of its sums are added when a block ends.
 
-*Assumes:* x, dy and dw are contiguous and aligned, pixels of a channel contiguous; the problem is that of the forward op and not empty; it has one lane
+*Assumes:* x, dy and dw are contiguous and aligned, pixels of a channel contiguous; the problem is that of the forward op, or mirrored, and not empty; it has one lane
 of rows and one of columns, with src_unit 1, out_step 1, all taps, and at least VL columns.
 """
 from libc.stdint cimport int64_t

@@ -4,7 +4,7 @@
 In parallel: blocks of (span of tiles, group, channels of x, channels of dy), smaller ones where there are fewer than threads. Few blocks get more
 spans: each span sums into its own partial dw, and the partials are added in order. Packed: transformed tiles of x and dy, TILES at a time.
 
-*Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op and not empty; every lane has z_step 1,
+*Assumes:* x, dy and dw are contiguous and aligned; the problem is that of the forward op, or mirrored, and not empty; every lane has z_step 1,
 tap_step 1 and up to 3 taps; dw is [slots][groups][k] or [groups][k][slots], as the strides of the filter say.
 """
 from libc.stdint cimport int64_t

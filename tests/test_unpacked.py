@@ -226,14 +226,16 @@ LARGE = {
         Problem(n=2, h=75, w=223, c=128, m=1, r=2, s=3, padding="SAME"),  # and without strides
         Problem(n=1, h=171, w=162, c=268, m=1, r=2, s=3, strides=(2, 2), padding="SAME"),  # into the second cache
         Problem(n=2, h=150, w=224, c=128, m=1, r=2, s=5, strides=(3, 3), padding="SAME"),  # by tiles for any taps
-        Problem(n=3, h=93, w=121, c=84, m=1, r=3, s=3, padding="SAME"),  # along rows
+        Problem(n=3, h=93, w=121, c=168, m=1, r=3, s=3, padding="SAME"),  # along rows, also in 16 bits
+        Problem(n=2, h=131, w=123, c=172, m=1, r=5, s=5, padding=(2, 2, 1, 3)),  # several times
+        Problem(n=2, h=131, w=125, c=292, m=1, r=4, s=7, strides=(2, 2), padding=(3, 0, 4, 2)),  # and with strides
         Problem(n=2, h=45, w=61, c=512, m=1, r=3, s=3, padding="SAME"),  # in tall tiles' place, but for 64 bits
         Problem(n=2, h=31, w=50, c=1000, m=1, r=3, s=3, padding="SAME"),  # and along segments of them
         Problem(n=1, h=40, w=18, c=4100, m=1, r=3, s=3, padding="SAME"),  # which have a tile's pixels at least
     ],
     "planes": [Problem(n=1, h=150, w=140, c=126, m=1, r=1, s=3, padding="SAME", layout="NCHW")],
 }
-"""Too large for a cache: what comes next is fetched, which exact results on any number of threads say enough of; only the last four of `inplace` have other tiles."""
+"""Too large for a cache: what comes next is fetched, which exact results on any number of threads say enough of; only the last six of `inplace` have other tiles."""
 UNREACHED = {
     "inplace": [
         Problem(n=2, h=1, w=9, c=16, m=1, r=1, s=1, strides=(2, 1), padding=(1, 0, 0, 0)),
@@ -258,7 +260,7 @@ def cases(**problems):
 
 CASES = cases(inplace=INPLACE + TURNED + GENERAL, planes=PLANES + LAST)
 every_case = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES)
-every_tile = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(inplace=LARGE["inplace"][-4:]))
+every_tile = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(inplace=LARGE["inplace"][-6:]))
 every_size = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(**LARGE))
 
 

@@ -11,7 +11,7 @@ Or tiles go *along* a few rows, for one vector of channels after the other, whil
 and read each row once. Lanes of dilated rows and columns share no pixels: a pair of them is an image of its own, computed in its *turn*, as are segments of long rows.
 """
 from libc.stdint cimport int64_t
-from _problem cimport Lane, Problem, row_lanes, col_lanes, copy_problem, divide_up, image_size, larger, part, problem_size, smaller
+from _problem cimport Lane, Problem, row_lanes, col_lanes, copy_problem, divide_up, image_size, is_far, larger, part, problem_size, smaller
 from _scratch cimport padded
 from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_soon, unknown, widen
 
@@ -26,7 +26,9 @@ cdef enum:
     CROWDED_TILES = CROWDED // 2                        # and crowd the sets of larger tiles
     TALL_TAPS = 3                                       # taps in a row, and rows of them, of tiles that read each row once
     FEW_CHANNELS = 256                                  # of a pixel, in bytes, that few cache lines hold anyway
-    NOWHERE = 30 << 20                                  # bytes of images that no last cache holds, about
+    NOWHERE = 30 << 20                                  # bytes of images that no last cache holds, about,
+    SHARED = 13 << 20                                   # and that older ones, which others share, do not hold until they are read again,
+    SHARED_STRIDES = 16 << 20                           # and of those that are read or written with strides
     MOST_RUN = 1024                                     # of a pixel, in bytes, whose tiles stay in the first cache beside the next ones
     SWEPT_WAYS = 12                                     # of the smallest first cache that keeps them
     CROWDED_RUN = 512                                   # pixels of multiples of this, in bytes, crowd it
@@ -69,9 +71,10 @@ cdef struct Walk:                                       # down some rows of a la
     bint strips                                         # whether that is the same tile of the next strip, rather than the next tile
     int64_t lines                                       # of a pixel's vectors, if that is fetched in the order of memory, else 0
     int64_t tiles, reach                                # along a row, and pixels from the first one to the last, if they follow each other,
-    const char *next_src                                # and where the lines begin that they fetch,
+    int64_t from_vector                                 # from this one on,
+    const char *next_src                                # and where the rows begin that they fetch,
     const char *next_dst
-    int64_t next_tile, next_src_row, next_dst_row       # and how far on they do for the next tile, and for the next row of one
+    bint whole                                          # and whether those rows are one piece of memory
     bint past                                           # whether results are written past all caches
     bint staged
     int storage                                         # of what is read, before it is staged
@@ -253,19 +256,26 @@ cdef inline bint is_tall(const Problem *g, int storage, bint far) noexcept nogil
     return col_lanes(g).src_unit * g.src_x * size % (CROWDED if step > 1 else CROWDED_TILES) == 0
 
 
-cdef inline bint is_along(const Problem *g, int storage, bint far) noexcept nogil:
+cdef inline bint is_along(const Problem *g, int storage, bint far, int64_t most) noexcept nogil:
     """Whether all tiles along some rows follow each other, for one vector of channels after the other: of images that no cache holds, whose next rows are one
-    piece of memory, which is fetched in its order, without strides and with few taps. Tiles that walk down take 1.1 to 1.9 times as long, of rows of 7 pixels
-    0.7 to 1.1 (filters, 1 and 2 threads); with strides 0.7 to 1.2 (Zen 4)."""
-    return (storage == REAL_STORAGE and VL * sizeof(real) == LINE and g.row_lanes == 1 and g.col_lanes == 1 and not comes_first(g)
-            and far and g.filter_rows <= TALL_TAPS and col_lanes(g).taps == TALL_TAPS and col_lanes(g).count >= 2 * PIXELS - 2
-            and row_lanes(g).src_unit == 1 and col_lanes(g).src_unit == 1 and row_lanes(g).z_step == 1 and col_lanes(g).z_step == 1)
+    piece of memory, which is fetched in its order, of 3 to `most` taps in a row, with step 2 at least 5. Of filters, tiles that walk down take 1.1 to 1.9 times as long,
+    of rows of 7 pixels 0.7 to 1.1; of 5x5 and 7x7 taps 1.05 to 1.4, with step 2 1.4 to 2.1; in 16 bits 1.0 to 3; of 3x3 taps with step 2 0.55 to 1.1. Of results of more than 3 taps
+    or of 16 bits 0.93 to 1.1: memory takes them no faster (1 and 2 threads of a Zen 4)."""
+    cdef int64_t taps, step
+    if not far or VL * sizeof(real) != LINE or is_staged(storage, held_storage(g, storage)) or comes_first(g) or g.row_lanes != 1 or g.col_lanes != 1:
+        return False
+    taps, step = col_lanes(g).taps, col_lanes(g).z_step
+    if row_lanes(g).src_unit > 1 or col_lanes(g).src_unit > 1 or row_lanes(g).z_step != step or col_lanes(g).count < 2 * PIXELS - 2:
+        return False
+    if taps % 2 == 0 or not TALL_TAPS <= taps <= most or g.filter_rows > most:
+        return False
+    return step == 1 or (step == 2 and taps > TALL_TAPS and g.src_y * item_size(storage) <= WHOLE_ROW)
 
 
 cdef inline int64_t along_rows(const Problem *g, int64_t size, int64_t segments) noexcept nogil:
     """Rows of a strip whose tiles follow each other along it or each of its segments. Of rows of 14 to 32 KiB 4, of 54 to 66 KiB 2, of 96 KiB 1 was best, others took
     up to 1.5 times as long (Zen 4)."""
-    return larger(smaller(ALONG_AHEAD * segments // (g.src_y * size), ALONG_ROWS), 1)
+    return larger(smaller(ALONG_AHEAD * segments // (row_lanes(g).z_step * g.src_y * size), ALONG_ROWS), 1)
 
 
 cdef inline bint is_swept(const Problem *g, int storage, int64_t ways) noexcept nogil:
@@ -288,6 +298,14 @@ cdef inline bint is_swept(const Problem *g, int storage, int64_t ways) noexcept 
 cdef inline bint may_sweep(const Problem *g, int storage) noexcept nogil:
     """Whether tiles that sweep are computed from numbers as they are stored, in channels last, along one lane, and gain anything."""
     return storage == REAL_STORAGE and g.col_lanes == 1 and has_tiles(col_lanes(g)) and not comes_first(g) and is_nowhere(g, item_size(storage))
+
+
+cdef inline bint is_distant(const Problem *g, int64_t size, int64_t ways) noexcept nogil:
+    """Whether images are found in no cache, so that what comes next has to be fetched. Where first caches have 8 ways, images of 14 to 20 MiB take 1.1 to 2.5 times as
+    long otherwise, with 5x5 taps 1.0 to 1.5, in 16 bits 1.2 to 3.4; those of 8 to 12 MiB 0.65 to 1.15, with strides 0.5 to 1.0, and of 15 MiB 0.65 to 1.15 (2 threads of a
+    Zen 4, in whose last cache of 32 MiB others work, too)."""
+    cdef int64_t most = SHARED_STRIDES if col_lanes(g).z_step > 1 or g.col_lanes > 1 else SHARED
+    return is_far(g, size) or (ways < SWEPT_WAYS and g.images * image_size(g, size) > most)
 
 
 cdef inline bint is_nowhere(const Problem *g, int64_t size) noexcept nogil:
@@ -384,13 +402,12 @@ cdef inline void aim(Walk *s, const Problem *g, const Lane *row, const Lane *col
 
 
 cdef inline void go_along(Walk *s, const Problem *g, const Lane *row, const Lane *col, bint whole, int64_t n, int64_t t, int64_t pixels, int64_t v, const char *src, const char *dst) noexcept nogil:
-    """All tiles of a row or of a segment, from vector v on, and where the lines begin that they fetch: with each tile of a row as many as it reads. Whole rows of the next
+    """All tiles of a row or of a segment, from vector v on, and where the rows begin that they fetch: with each tile of a row as many lines as it reads. Whole rows of the next
     strip are one piece of memory, fetched in its order, which row beside row takes up to 1.1 times as long."""
-    cdef int64_t size = item_size(s.storage), lines = pixels * LINE
-    s.tiles, s.reach = divide_up(col.count, pixels), col.count - pixels
-    s.next_tile, s.next_src_row, s.next_dst_row = s.rows * lines if whole else lines, lines if whole else s.src_y, lines if whole else s.dst_y
-    s.next_src = src + (n * g.src_n + (s.y + s.rows + s.taps - 1) * g.src_y + (0 if whole else col.src_start * g.src_x)) * size + v * s.tiles * s.next_tile
-    s.next_dst = dst + (n * g.dst_n + (row.out_start + row.out_step * (t + s.rows)) * g.dst_y + col.out_start * g.dst_x) * size + v * s.tiles * s.next_tile
+    cdef int64_t size = item_size(s.storage)
+    s.tiles, s.reach, s.from_vector, s.whole = divide_up(col.count, pixels), col.count - pixels, v, whole
+    s.next_src = src + (n * g.src_n + (s.y + (s.rows - 1) * s.step + s.taps) * g.src_y + (0 if whole else col.src_start * g.src_x)) * size
+    s.next_dst = dst + (n * g.dst_n + (row.out_start + row.out_step * (t + s.rows)) * g.dst_y + col.out_start * g.dst_x) * size
 
 
 cdef inline int64_t place_tile(const Walk *s, int64_t t, int pixels, int step, Walk *tile) noexcept nogil:
@@ -425,12 +442,22 @@ cdef inline void fetch_pixels(const char *first, int64_t step, int count) noexce
         prefetch_soon(first + q * step)
 
 
-cdef inline const char *fetch_next_lines(const char *at, int count, int64_t row) noexcept nogil:
-    """Fetches lines that follow each other. Returns the same place in the next row."""
+cdef inline const char *next_lines(const Walk *s, const char *rows, int64_t walk, int count) noexcept nogil:
+    """Where the lines begin that a walk along the strip fetches of the next rows, so many for each row of each tile; walks are counted from the first vector on."""
+    return rows + walk * s.tiles * (s.rows if s.whole else 1) * count * LINE
+
+
+cdef inline const char *fetch_next_lines(const Walk *s, const char *at, int count, int64_t row) noexcept nogil:
+    """Fetches lines that follow each other. Returns where those for the next row begin."""
     cdef int i
     for i in range(count):
         prefetch_soon(at + i * LINE)
-    return at + row
+    return at + (count * LINE if s.whole else row)
+
+
+cdef inline const char *next_tile_lines(const Walk *s, const char *at, int count, int64_t row) noexcept nogil:
+    """Where those for the next tile begin, from where those for a row behind the last one would."""
+    return at if s.whole else at + count * LINE - s.rows * row
 
 
 cdef inline void fetch_columns(const Walk *s, const char *src, int64_t y, int count) noexcept nogil:

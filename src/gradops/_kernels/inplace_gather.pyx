@@ -13,8 +13,8 @@ images, which are turned; the problem is not empty; lanes have tap_step 1, and e
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, has_tiles, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, is_far, larger, smaller, part, useful_threads
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, has_tiles, held_storage, into_registers, is_across, is_along, is_distant, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
 
@@ -90,7 +90,7 @@ cdef bint leaves_cache(const Problem *g, int64_t size) noexcept nogil:
     """Whether images are found in no cache, or in Intel's last ones, which are as far. Images of 6 to 20 MiB take 0.65 to 1.0 of the time then, filters of many taps
     if rows are long, too, 0.75 to 1.0; other filters, and smaller images, 1.0 to 1.2; float64 of 16 MiB 0.6, of fewer 0.75 to 1.3 (Granite Rapids)."""
     cdef int64_t bytes = g.images * image_size(g, size), taps = g.filter_rows * g.filter_cols
-    if is_far(g, size):
+    if is_distant(g, size, WAYS):
         return True
     if not INTEL or bytes <= NEAR_IMAGES or taps > MOST_TAPS:
         return False
@@ -105,7 +105,7 @@ cdef int way_of(const Gather *w) noexcept nogil:
     cdef bint by_row = w.far and (not share_nothing(g) or row_lanes(g).count < MANY_ROWS)
     if is_tall(g, w.storage, w.far) and has_tall_rows(g) and not by_row and lie_apart(g, w.src, w.dst, size):
         return TALL
-    if is_along(g, w.storage, w.far) and writes_along(g, w.storage) and not is_foreseen(g, w.storage):
+    if w.storage == REAL_STORAGE and is_along(g, w.storage, w.far, TALL_TAPS) and writes_along(g, w.storage) and not is_foreseen(g, w.storage):
         return ALONG
     return SWEEP if is_swept(g, w.storage, WAYS) else DOWN
 
@@ -214,7 +214,7 @@ cdef inline void walk_ukr(int held, bint along, int pixels, int taps, int step, 
     cdef const char *columns
     cdef const real *weights
     cdef char *at
-    cdef int64_t y, begin, end, offset = 0, ahead = 0, _r, _t, _v, i
+    cdef int64_t y, begin, end, offset = 0, _r, _t, _v, i
     cdef bint fetch
     cdef int n = registers(held), q
     cdef const char *next_src = NULL
@@ -222,18 +222,19 @@ cdef inline void walk_ukr(int held, bint along, int pixels, int taps, int step, 
     cdef Walk tile = s[0]
     for _v in range(s.vectors):
         fetch = held != REAL_PAIR and s.fetch and begins_line(s, dst)
+        if along:
+            next_dst, next_src = next_lines(s, s.next_dst, s.from_vector + _v, pixels), next_lines(s, s.next_src, s.from_vector + _v, pixels)
         for _t in range(s.tiles if along else 1):
             if along:
-                offset, next_dst, next_src = place_tile(s, _t, pixels, step, &tile), s.next_dst + ahead, s.next_src + ahead
-                ahead += s.next_tile
+                offset = place_tile(s, _t, pixels, step, &tile)
             at, columns, y = dst + offset * s.dst_x, src + offset * step * s.src_x, s.y
             for _r in range(s.rows):
                 for q in range(pixels * n):
                     acc[q] = zero()
                 if along:
                     if not s.past:
-                        next_dst = fetch_next_lines(next_dst, pixels, s.next_dst_row)
-                    next_src = fetch_next_lines(next_src, pixels, s.next_src_row)
+                        next_dst = fetch_next_lines(s, next_dst, pixels, s.dst_y)
+                    next_src = fetch_next_lines(s, next_src, pixels, s.src_y)
                 elif fetch:
                     fetch_row(s, columns, at, y, _v, pixels, pixels * step)
                 taps_inside(s, y, &begin, &end)
@@ -253,6 +254,8 @@ cdef inline void walk_ukr(int held, bint along, int pixels, int taps, int step, 
                         store_wide(held, at + q * s.dst_x, acc + q * n)
                 at += s.dst_y
                 y += s.step
+            if along:
+                next_dst, next_src = next_tile_lines(s, next_dst, pixels, s.dst_y), next_tile_lines(s, next_src, pixels, s.src_y)
         src, dst, filter = src + s.vector, dst + s.vector, filter + s.panel
 
 

@@ -13,9 +13,9 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, may_sweep, next_column, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_distant, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, may_sweep, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _problem cimport Lane, Problem, col_lanes, divide_up, is_far, larger, smaller, part, useful_threads
+from _problem cimport Lane, Problem, col_lanes, divide_up, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, cache_ways, clear, is_intel, item_size, load, load_wide, prefetch_now, prefetch_soon, settle, store, unknown, widen_block, zero
 
@@ -67,7 +67,7 @@ cdef void plan(Reduce *w) noexcept nogil:
     cdef bint whole
     w.taps = g.filter_rows * g.filter_cols
     w.dw.size = w.taps * g.groups
-    w.far = is_far(g, item_size(w.storage)) and not comes_first(g)
+    w.far = is_distant(g, item_size(w.storage), WAYS) and not comes_first(g)
     w.way = way_of(w)
     w.held = REAL_PAIR if w.way == DOWN and has_pairs(g, w.storage, w.far) and fills_tiles(g, w.storage) else held_storage(g, w.storage)
     w.lanes, w.walk = registers(w.held) * VL, walker(w.held, w.way)
@@ -90,12 +90,12 @@ cdef int way_of(const Reduce *w) noexcept nogil:
     """Of tiles, unless they go across for what vectors are computed from. Where both would do, tall ones take 1.0 to 1.55 times as long as those along a row, of pixels
     of a page and more 0.6 to 1.15 (Zen 4)."""
     cdef const Problem *g = w.g
-    cdef bint along = is_along(g, w.storage, w.far)
+    cdef bint swept = is_swept(g, w.storage, WAYS), along = is_along(g, w.storage, w.far, TAPS) and not (swept and col_lanes(g).z_step > 1)
     if is_tall(g, w.storage, w.far) and not (along and g.groups * item_size(w.storage) < PAGE):
         return TALL
     if along:
         return ALONG
-    return SWEEP if is_swept(g, w.storage, WAYS) or is_swept_far(g, w.storage) else DOWN
+    return SWEEP if swept or is_swept_far(g, w.storage) else DOWN
 
 
 cdef bint is_swept_far(const Problem *g, int storage) noexcept nogil:
@@ -175,7 +175,8 @@ cdef inline void fetch_share(const Walk *s, const char *first, int64_t step, int
 
 cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, int step, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """sums[i, j] += sum_(r, q) src[r + i, q step + j] dy[r, q] for all vectors and rows of the strip and s.skip <= q < pixels; i < rows counts from
-    `first`. Rows beyond the filter are read and written back as they are. Of all tiles along the strip, if `along`, which fetch the next one in the order of memory.
+    `first`. Rows beyond the filter are read and written back as they are. Of all tiles along the strip, if `along`, which fetch the next one in the order of memory: each
+    of the walks for a vector its share.
 
     *Assumes:* held, along, rows, taps, pixels and step are compile-time constants of the caller.
     """
@@ -184,29 +185,33 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
     cdef const char *x[3]
     cdef const char *at
     cdef const char *columns
-    cdef int64_t y, begin, end, offset = 0, ahead = 0, _r, _t, _v
+    cdef int64_t y, begin, end, offset = 0, walk, _r, _t, _v
     cdef bint fetch
+    cdef int walks = (taps + rows - 1) // rows          # of a square filter, which share what is fetched
+    cdef int dst_lines = (pixels + walks - 1) // walks, src_lines = (pixels * step * step + walks - 1) // walks
     cdef int h, i, j, n = registers(held), q
     cdef const char *next_src = NULL
     cdef const char *next_dst = NULL
     cdef Walk tile = s[0]
     for _v in range(s.vectors):
         fetch = held != REAL_PAIR and s.fetch and first == 0 and s.lines == 0 and begins_line(s, dy)
-        if held == REAL_STORAGE and first == 0 and s.lines:
+        if held == REAL_STORAGE and not along and first == 0 and s.lines:
             fetch_in_order(s, src, dy, _v, pixels, pixels * step)
         for i in range(rows):
             for j in range(taps):
                 for h in range(n):
                     acc[(i * taps + j) * n + h] = load(sums + ((first + i) * s.filter_row + j * s.filter_col) + h * VL)
+        if along:
+            walk = (s.from_vector + _v) * walks + first // rows
+            next_dst, next_src = next_lines(s, s.next_dst, walk, dst_lines), next_lines(s, s.next_src, walk, src_lines)
         for _t in range(s.tiles if along else 1):
             if along:
-                offset, next_dst, next_src = place_tile(s, _t, pixels, step, &tile), s.next_dst + ahead, s.next_src + ahead
-                ahead += s.next_tile
+                offset = place_tile(s, _t, pixels, step, &tile)
             at, columns, y = dy + offset * s.dst_x, src + offset * step * s.src_x, s.y
             for _r in range(s.rows):
                 if along:
-                    next_dst = fetch_next_lines(next_dst, pixels, s.next_dst_row)
-                    next_src = fetch_next_lines(next_src, pixels, s.next_src_row)
+                    next_dst = fetch_next_lines(s, next_dst, dst_lines, s.dst_y)
+                    next_src = fetch_next_lines(s, next_src, src_lines, s.src_y)
                 elif fetch:
                     fetch_pixels(at + s.dst_ahead, s.dst_x, pixels)
                     fetch_columns(s, columns, y, pixels * step)
@@ -223,6 +228,8 @@ cdef inline void walk_ukr(int held, bint along, int rows, int taps, int pixels, 
                             add_columns(held, i, i + 1, taps, pixels, step, &tile, x, d, acc)
                 at += s.dst_y
                 y += s.step
+            if along:
+                next_dst, next_src = next_tile_lines(s, next_dst, dst_lines, s.dst_y), next_tile_lines(s, next_src, src_lines, s.src_y)
         for i in range(rows):
             for j in range(taps):
                 for h in range(n):
@@ -295,11 +302,13 @@ cdef inline int64_t lane_pixels(const Lane *col, int64_t most, bint far) noexcep
     return 7 if most == PIXELS and col.count <= SHORT_ROW and col.count % 7 == 0 else tile_pixels(col, 4, far)
 
 
-cdef inline void walk_tile(int held, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
-    """walk_ukr for the pixels of `tile_pixels`."""
-    if step == 1 and most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, False, rows, taps, 8, step, s, first, src, dy, sums)
-    elif most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, False, rows, taps, 7, step, s, first, src, dy, sums)
-    elif pixels == 4: walk_ukr(held, False, rows, taps, 4, step, s, first, src, dy, sums)
+cdef inline void walk_tile(int held, bint along, int rows, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
+    """walk_ukr for the pixels of `lane_pixels`, of rows that have 14 at least, if `along`."""
+    if step == 1 and most_pixels(held, taps) == PIXELS and pixels == 8: walk_ukr(held, along, rows, taps, 8, step, s, first, src, dy, sums)
+    elif most_pixels(held, taps) == PIXELS and pixels == 7: walk_ukr(held, along, rows, taps, 7, step, s, first, src, dy, sums)
+    elif along and step == 1 and most_pixels(held, taps) == PIXELS: return
+    elif pixels == 4: walk_ukr(held, along, rows, taps, 4, step, s, first, src, dy, sums)
+    elif along: return
     elif taps == TALL_TAPS and step == 1 and pixels == 3: walk_ukr(held, False, rows, taps, 3, step, s, first, src, dy, sums)
     elif taps == TALL_TAPS and step == 1 and pixels == 2: walk_ukr(held, False, rows, taps, 2, step, s, first, src, dy, sums)
     elif pixels == 1: walk_ukr(held, False, rows, taps, 1, step, s, first, src, dy, sums)
@@ -311,54 +320,64 @@ cdef inline int rows_of_tile(int held, int64_t taps) noexcept nogil:
     return 3 if taps == 3 else 2 if (taps == 5 or (taps == 7 and MR > 6)) and held == REAL_STORAGE else 1
 
 
-cdef inline void walk_taps(int held, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
+cdef inline void walk_taps(int held, bint along, int taps, int step, int pixels, const Walk *s, int64_t first, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_tile for the taps that there are for a step, rows of them from `first` on."""
-    if taps == 3: walk_tile(held, 3, 3, step, pixels, s, first, src, dy, sums)
+    if taps == 3: walk_tile(held, along, 3, 3, step, pixels, s, first, src, dy, sums)
     elif held == REAL_PAIR: return
-    elif taps == 5: walk_tile(held, rows_of_tile(held, 5), 5, step, pixels, s, first, src, dy, sums)
-    elif taps == 7: walk_tile(held, rows_of_tile(held, 7), 7, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 1: walk_tile(held, 1, 1, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 2: walk_tile(held, 1, 2, step, pixels, s, first, src, dy, sums)
-    elif step == 1 and taps == 4: walk_tile(held, 1, 4, step, pixels, s, first, src, dy, sums)
+    elif taps == 5: walk_tile(held, along, rows_of_tile(held, 5), 5, step, pixels, s, first, src, dy, sums)
+    elif taps == 7: walk_tile(held, along, rows_of_tile(held, 7), 7, step, pixels, s, first, src, dy, sums)
+    elif along: return
+    elif step == 1 and taps == 1: walk_tile(held, along, 1, 1, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 2: walk_tile(held, along, 1, 2, step, pixels, s, first, src, dy, sums)
+    elif step == 1 and taps == 4: walk_tile(held, along, 1, 4, step, pixels, s, first, src, dy, sums)
 
 
-cdef inline void walk_steps(int held, const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+cdef inline void walk_steps(int held, bint along, const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_taps for all taps, for steps 1 and 2, and three that as many pixels are apart."""
     cdef int64_t first = 0
     while first < s.taps:
         if col.z_step == 1:
-            walk_taps(held, <int> col.taps, 1, <int> pixels, s, first, src, dy, sums)
+            walk_taps(held, along, <int> col.taps, 1, <int> pixels, s, first, src, dy, sums)
         elif col.z_step == 2:
-            walk_taps(held, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
-        else:
-            walk_tile(held, 3, 3, 3, <int> pixels, s, first, src, dy, sums)
+            walk_taps(held, along, <int> col.taps, 2, <int> pixels, s, first, src, dy, sums)
+        elif not along:
+            walk_tile(held, False, 3, 3, 3, <int> pixels, s, first, src, dy, sums)
         first += rows_of_tile(held, col.taps)
 
 
 cdef void walk_reals(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
-    walk_steps(REAL_STORAGE, s, col, pixels, src, dy, sums)
+    walk_steps(REAL_STORAGE, False, s, col, pixels, src, dy, sums)
 
 
 cdef void walk_pairs(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     if MR > 6:
-        walk_steps(REAL_PAIR, s, col, pixels, src, dy, sums)
+        walk_steps(REAL_PAIR, False, s, col, pixels, src, dy, sums)
 
 
 cdef void walk_float16s(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     if WIDE > 1:
-        walk_steps(FLOAT16, s, col, pixels, src, dy, sums)
+        walk_steps(FLOAT16, False, s, col, pixels, src, dy, sums)
 
 
 cdef void walk_bfloat16s(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     if WIDE > 1:
-        walk_steps(BFLOAT16, s, col, pixels, src, dy, sums)
+        walk_steps(BFLOAT16, False, s, col, pixels, src, dy, sums)
 
 
 cdef void walk_along(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
     """walk_ukr for tiles along a row."""
-    if VL * sizeof(real) != LINE: return
-    elif pixels == 8: walk_ukr(REAL_STORAGE, True, TALL_TAPS, TALL_TAPS, 8, 1, s, 0, src, dy, sums)
-    elif pixels == 7: walk_ukr(REAL_STORAGE, True, TALL_TAPS, TALL_TAPS, 7, 1, s, 0, src, dy, sums)
+    if VL * sizeof(real) == LINE:
+        walk_steps(REAL_STORAGE, True, s, col, pixels, src, dy, sums)
+
+
+cdef void walk_float16s_along(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    if VL * sizeof(real) == LINE and WIDE > 1:
+        walk_steps(FLOAT16, True, s, col, pixels, src, dy, sums)
+
+
+cdef void walk_bfloat16s_along(const Walk *s, const Lane *col, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
+    if VL * sizeof(real) == LINE and WIDE > 1:
+        walk_steps(BFLOAT16, True, s, col, pixels, src, dy, sums)
 
 
 cdef inline void tall_tile(int step, const Walk *s, int64_t first, int64_t pixels, const char *src, const char *dy, real *sums) noexcept nogil:
@@ -378,8 +397,10 @@ cdef void walk_tall(const Walk *s, const Lane *col, int64_t pixels, const char *
 
 
 cdef walk_t walker(int held, int way) noexcept nogil:
-    if way == TALL or way == ALONG:
-        return walk_tall if way == TALL else walk_along
+    if way == TALL:
+        return walk_tall
+    if way == ALONG:
+        return walk_along if held == REAL_STORAGE else walk_float16s_along if held == FLOAT16 else walk_bfloat16s_along
     return walk_pairs if held == REAL_PAIR else walk_reals if held == REAL_STORAGE else walk_float16s if held == FLOAT16 else walk_bfloat16s
 
 
@@ -401,10 +422,10 @@ cdef void reduce_tile(walk_t walk, const Walk *s, const Lane *col, int64_t pixel
     walk(&near, col, pixels, window, <const char *> scratch, sums)
 
 
-cdef int64_t vectors_of_line(const Walk *s, int held, const Lane *col, int64_t most) noexcept nogil:
-    """Vectors that narrow ones walk at once: those of a cache line where rows of taps need several walks, which find in the first cache then what the one
-    before has read, otherwise `most`. Of 5x5 to 7x7 taps that takes 0.55 to 0.9 of the time (Zen 2)."""
-    return LINE // s.vector if s.vector < LINE and s.taps > rows_of_tile(held, col.taps) else most
+cdef int64_t vectors_of_line(const Walk *s, int held, bint along, const Lane *col, int64_t most) noexcept nogil:
+    """Vectors that narrow ones and those along rows walk at once: those of a cache line where rows of taps need several walks, which find in the first cache then what
+    the one before has read, otherwise `most`. Of 5x5 to 7x7 taps that takes 0.55 to 0.9 of the time (Zen 2)."""
+    return LINE // s.vector if (s.vector < LINE or along) and s.taps > rows_of_tile(held, col.taps) else most
 
 
 cdef void reduce_rows(const Reduce *w, const Lane *row, const Lanes *lanes, int64_t n, int64_t t, int64_t rows, int64_t first, int64_t end, real *sums, real *scratch) noexcept nogil:
@@ -422,7 +443,7 @@ cdef void reduce_rows(const Reduce *w, const Lane *row, const Lanes *lanes, int6
             aim(&s, g, row, col, n, t, pixels, i)
             v = first
             while v < end:
-                s.vectors = smaller(vectors_at_once(&s, g, v, end), vectors_of_line(&s, w.held, col, end))
+                s.vectors = smaller(vectors_at_once(&s, g, v, end), vectors_of_line(&s, w.held, w.way == ALONG, col, end))
                 s.lines = lines_in_order(&s, w.way == SWEEP)
                 if w.way == ALONG:
                     go_along(&s, g, row, col, w.turns == 1, n, t, pixels, v, w.x, w.dy)

@@ -11,9 +11,9 @@ Or tiles go *along* a few rows, for one vector of channels after the other, whil
 and read each row once. Lanes of dilated rows and columns share no pixels: a pair of them is an image of its own, computed in its *turn*, as are segments of long rows.
 """
 from libc.stdint cimport int64_t
-from _problem cimport Lane, Problem, row_lanes, col_lanes, copy_problem, divide_up, image_size, is_far, larger, part, problem_size, smaller
+from _problem cimport Lane, Problem, row_lanes, col_lanes, copy_problem, divide_up, image_size, larger, part, problem_size, smaller
 from _scratch cimport padded
-from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, interleave, item_size, narrow, prefetch_soon, unknown, widen
+from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, fetch_lines, interleave, item_size, narrow, prefetch_soon, unknown, widen
 
 cdef enum:
     TAPS = 7                                            # of a row that tiles are made for, at most (TILE_TAPS of gradops._algorithms.inplace)
@@ -26,9 +26,7 @@ cdef enum:
     CROWDED_TILES = CROWDED // 2                        # and crowd the sets of larger tiles
     TALL_TAPS = 3                                       # taps in a row, and rows of them, of tiles that read each row once
     FEW_CHANNELS = 256                                  # of a pixel, in bytes, that few cache lines hold anyway
-    NOWHERE = 30 << 20                                  # bytes of images that no last cache holds, about,
-    SHARED = 13 << 20                                   # and that older ones, which others share, do not hold until they are read again,
-    SHARED_STRIDES = 16 << 20                           # and of those that are read or written with strides
+    NOWHERE = 30 << 20                                  # bytes of images that no last cache holds, about
     MOST_RUN = 1024                                     # of a pixel, in bytes, whose tiles stay in the first cache beside the next ones
     SWEPT_WAYS = 12                                     # of the smallest first cache that keeps them
     CROWDED_RUN = 512                                   # pixels of multiples of this, in bytes, crowd it
@@ -300,14 +298,6 @@ cdef inline bint may_sweep(const Problem *g, int storage) noexcept nogil:
     return storage == REAL_STORAGE and g.col_lanes == 1 and has_tiles(col_lanes(g)) and not comes_first(g) and is_nowhere(g, item_size(storage))
 
 
-cdef inline bint is_distant(const Problem *g, int64_t size, int64_t ways) noexcept nogil:
-    """Whether images are found in no cache, so that what comes next has to be fetched. Where first caches have 8 ways, images of 14 to 20 MiB take 1.1 to 2.5 times as
-    long otherwise, with 5x5 taps 1.0 to 1.5, in 16 bits 1.2 to 3.4; those of 8 to 12 MiB 0.65 to 1.15, with strides 0.5 to 1.0, and of 15 MiB 0.65 to 1.15 (2 threads of a
-    Zen 4, in whose last cache of 32 MiB others work, too)."""
-    cdef int64_t most = SHARED_STRIDES if col_lanes(g).z_step > 1 or g.col_lanes > 1 else SHARED
-    return is_far(g, size) or (ways < SWEPT_WAYS and g.images * image_size(g, size) > most)
-
-
 cdef inline bint is_nowhere(const Problem *g, int64_t size) noexcept nogil:
     """Whether no last cache holds the images."""
     return g.images * image_size(g, size) > NOWHERE
@@ -433,6 +423,12 @@ cdef inline int64_t lines_in_order(const Walk *s, bint in_order) noexcept nogil:
     """Cache lines of a pixel whose vectors are fetched in the order of memory; 0 if they are not, or if a few vectors are left, which the others have fetched."""
     cdef int64_t lines = s.vectors * s.vector // LINE
     return lines if in_order and lines >= PIXELS else 0
+
+
+cdef inline void fetch_third(const char *at, int64_t size, bint write, int64_t index) noexcept nogil:
+    """Fetches one of three shares of so many bytes: between what is done with others, for no CPU takes all at once."""
+    cdef int64_t lines = divide_up(size, LINE), first = part(lines, index, 3)
+    fetch_lines(at + first * LINE, (part(lines, index + 1, 3) - first) * LINE, write)
 
 
 cdef inline void fetch_pixels(const char *first, int64_t step, int count) noexcept nogil:

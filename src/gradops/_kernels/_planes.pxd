@@ -20,6 +20,7 @@ cdef enum:
     ROWS = 8                                            # of a strip, at least
     TURNED = 3 << 18                                    # bytes of planes that are turned at once, about
     STRIP = 16 * 1024                                   # bytes of the rows that are read together, about: half of a first cache
+    AHEAD = 16                                          # planes from one to that which is fetched with it
 
 
 cdef struct Reader:                                     # how planes are read for some lanes of rows, and all lanes of columns

@@ -136,7 +136,11 @@ cdef inline void clear_dst(const Problem *g, char *dst, int64_t item_size, int t
 
 
 cdef enum:
-    NEAR = 20 << 20                                     # bytes of images that are likely to be found in a last cache
+    NEAR = 20 << 20                                     # bytes of images that are likely to be found in a last cache,
+    SHARED = 13 << 20                                   # in one that others share, of CPUs whose first caches have few ways,
+    SHARED_STRIDES = 16 << 20                           # and of those that are read or written with strides
+    MANY_WAYS = 12                                      # of others
+    SMALL_PLANE = 4096                                  # bytes of a plane that ends before a CPU has foreseen what comes next, at most
 
 
 cdef inline int64_t image_size(const Problem *g, int64_t size) noexcept nogil:
@@ -148,3 +152,17 @@ cdef inline bint is_far(const Problem *g, int64_t size) noexcept nogil:
     """Whether images are too large to be found in a cache, so that what is read and written next has to be fetched: where they are found, depthwise
     kernels that fetch take 1.1 to 1.4 times as long (Zen 5)."""
     return g.images * image_size(g, size) > NEAR
+
+
+cdef inline bint is_distant(const Problem *g, int64_t size, int64_t ways) noexcept nogil:
+    """Whether images are found in no cache, so that what comes next has to be fetched. Where first caches have 8 ways, images of 14 to 20 MiB take 1.1 to 2.5 times as
+    long otherwise, with 5x5 taps 1.0 to 1.5, in 16 bits 1.2 to 3.4; those of 8 to 12 MiB 0.65 to 1.15, with strides 0.5 to 1.0, and of 15 MiB 0.65 to 1.15 (2 threads of a
+    Zen 4, in whose last cache of 32 MiB others work, too)."""
+    cdef int64_t most = SHARED_STRIDES if g.col_lanes != 1 or col_lanes(g).z_step > 1 else SHARED
+    return is_far(g, size) or (ways < MANY_WAYS and g.images * image_size(g, size) > most)
+
+
+cdef inline bint fetches_planes(const Problem *g, int64_t size, int64_t ways) noexcept nogil:
+    """Whether kernels that compute plane by plane, channels first, fetch later ones: small ones of distant images. Filters, and outputs with strides, take 0.45 to 0.9
+    of the time; planes of 56x56 pixels would take 1.0 to 1.1 (Zen 4)."""
+    return larger(g.src_rows * g.src_cols, g.dst_rows * g.dst_cols) * size <= SMALL_PLANE and is_distant(g, size, ways)

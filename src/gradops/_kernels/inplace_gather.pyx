@@ -13,8 +13,8 @@ images, which are turned; the problem is not empty; lanes have tap_step 1, and e
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, go_along, has_pairs, has_tiles, held_storage, into_registers, is_across, is_along, is_distant, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
-from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, image_size, larger, smaller, part, useful_threads
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, first_channel, go_along, has_pairs, has_tiles, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
+from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, fetches_planes, image_size, is_distant, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
 
@@ -24,6 +24,7 @@ cdef enum:
     NEAR_IMAGES = 6 << 20                               # bytes of images that Intel's second caches and what lies between them hold, about
     NEAR_DOUBLES = 16 << 20                             # the same of float64, for filters of many taps,
     LONG_ROW = 28                                       # and pixels of rows that are long then
+    FEW_RESULTS = 4096                                  # bytes of results of turned planes that are fetched ahead, too: in larger ones, 0.8 to 1.05
     MANY_ROWS = 24                                      # of a pair of lanes, which tall tiles walk down even in images that no cache holds
 
 
@@ -64,7 +65,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.vectors, w.count = divide_up(g.groups, w.lanes), longest_lane(g)
     if w.way == DOWN and not comes_first(g) and is_across(g, w.storage, w.held, w.far):
         w.way = ACROSS
-    w.fetch, w.past = w.far and not is_foreseen(g, w.storage), writes_past(w)
+    w.fetch, w.past = (w.far and not is_foreseen(g, w.storage)) or (comes_first(g) and fetches_planes(g, item_size(w.storage), WAYS)), writes_past(w)
     w.turns = turns(g, item_size(w.storage), w.way)
     if comes_first(g):
         w.parts, w.blocks = 1, w.vectors
@@ -460,6 +461,16 @@ cdef void gather_part(const Gather *w, int64_t n, int64_t turn, int64_t t, int64
         t += most
 
 
+cdef inline void fetch_next(const Gather *w, int64_t n, int64_t c, int64_t third) noexcept nogil:
+    """Fetches a third of the planes after those from channel c on, and of their results, which are written there."""
+    cdef const Problem *g = w.g
+    cdef int64_t size = item_size(w.storage)
+    if w.fetch:
+        fetch_third(w.src + (n * g.src_n + (c + VL) * g.src_c) * size, VL * g.src_c * size, False, third)
+    if w.fetch and VL * g.dst_c * size <= FEW_RESULTS:
+        fetch_third(w.dst + (n * g.dst_n + (c + VL) * g.dst_c) * size, VL * g.dst_c * size, True, third)
+
+
 cdef void gather_turned(const Gather *w, int64_t n, int64_t v, real *scratch) noexcept nogil:
     """One vector of channels of one image, whose planes are turned before and after. Intel's CPUs fetch what is going to be written: 0.7 to 1.0 of the time with
     strides, 0.7 to 1.1 without, but of 16 bits 1.0 to 1.08 (Granite Rapids); others would take 1.06 to 1.1 (Zen 4)."""
@@ -467,14 +478,17 @@ cdef void gather_turned(const Gather *w, int64_t n, int64_t v, real *scratch) no
     cdef int64_t c = first_channel(g, v, VL), size = item_size(w.storage)
     cdef real *results = scratch + padded(g.src_rows * g.src_cols * VL)
     cdef Gather near = w[0]
-    near.g, near.storage, near.vectors = w.near, REAL_STORAGE, 1
+    near.g, near.storage, near.vectors, near.fetch = w.near, REAL_STORAGE, 1, False
     near.src, near.dst, near.filter_panels = <const char *> scratch, <char *> results, w.filter_panels + v * g.filter_rows * g.filter_cols * VL
+    fetch_next(w, n, c, 0)
     widen_block(w.storage, w.src + (n * g.src_n + c * g.src_c) * size, 1, g.src_c, g.src_rows * g.src_cols, VL, scratch, VL)
+    fetch_next(w, n, c, 1)
     if not g.covered:
         clear(results, g.dst_rows * g.dst_cols * VL)
     if INTEL and w.storage == REAL_STORAGE:
         fetch_lines(w.dst + (n * g.dst_n + c * g.dst_c) * size, VL * g.dst_c * size, True)
     gather_part(&near, 0, 0, 0, w.count, 0, 1, NULL)
+    fetch_next(w, n, c, 2)
     narrow_block(w.storage, results, VL, g.dst_rows * g.dst_cols, VL, w.dst + (n * g.dst_n + c * g.dst_c) * size, 1, g.dst_c)
 
 

@@ -13,9 +13,9 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_distant, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, may_sweep, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, may_sweep, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _problem cimport Lane, Problem, col_lanes, divide_up, larger, smaller, part, useful_threads
+from _problem cimport Lane, Problem, col_lanes, divide_up, fetches_planes, is_distant, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, cache_ways, clear, is_intel, item_size, load, load_wide, prefetch_now, prefetch_soon, settle, store, unknown, widen_block, zero
 
@@ -76,7 +76,7 @@ cdef void plan(Reduce *w) noexcept nogil:
         w.way = ACROSS
     w.turns = turns(g, item_size(w.storage), w.way)
     w.strips = (share_nothing(g) and w.way != TALL) or w.way == ACROSS or (w.way != SWEEP and w.count > 0 and col_lanes(g).z_step > 1)
-    w.fetch = w.far and not is_foreseen(w)
+    w.fetch = (w.far and not is_foreseen(w)) or (comes_first(g) and fetches_planes(g, item_size(w.storage), WAYS))
     whole = w.way == SWEEP or w.way == ALONG            # pixels are read, for which channels are not split
     runs = divide_up(w.vectors * w.lanes * item_size(w.storage), LEAST_RUN)
     few = BLOCKS if whole else smaller(SPANS, divide_up(BLOCKS, runs))
@@ -470,15 +470,27 @@ cdef void reduce_strips(const Reduce *w, int64_t n, int64_t turn, int64_t t, int
         t += most
 
 
+cdef inline void fetch_next(const Reduce *w, int64_t n, int64_t c, int64_t third) noexcept nogil:
+    """Fetches a third of the planes after those from channel c on."""
+    cdef const Problem *g = w.g
+    cdef int64_t size = item_size(w.storage)
+    if w.fetch:
+        fetch_third(w.x + (n * g.src_n + (c + VL) * g.src_c) * size, VL * g.src_c * size, False, third)
+        fetch_third(w.dy + (n * g.dst_n + (c + VL) * g.dst_c) * size, VL * g.dst_c * size, False, third)
+
+
 cdef void reduce_turned(const Reduce *w, int64_t n, int64_t v, real *sums, real *scratch) noexcept nogil:
     """Adds one vector of channels of one image, whose planes are turned before."""
     cdef const Problem *g = w.g
     cdef int64_t c = first_channel(g, v, VL), size = item_size(w.storage)
     cdef real *dy = scratch + padded(g.src_rows * g.src_cols * VL)
     cdef Reduce near = w[0]
-    near.g, near.storage, near.vectors, near.x, near.dy = w.near, REAL_STORAGE, 1, <const char *> scratch, <const char *> dy
+    near.g, near.storage, near.vectors, near.x, near.dy, near.fetch = w.near, REAL_STORAGE, 1, <const char *> scratch, <const char *> dy, False
+    fetch_next(w, n, c, 0)
     widen_block(w.storage, w.x + (n * g.src_n + c * g.src_c) * size, 1, g.src_c, g.src_rows * g.src_cols, VL, scratch, VL)
+    fetch_next(w, n, c, 1)
     widen_block(w.storage, w.dy + (n * g.dst_n + c * g.dst_c) * size, 1, g.dst_c, g.dst_rows * g.dst_cols, VL, dy, VL)
+    fetch_next(w, n, c, 2)
     reduce_strips(&near, 0, 0, 0, w.count, 0, 1, sums, NULL)
 
 

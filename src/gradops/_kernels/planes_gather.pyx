@@ -11,10 +11,10 @@ of rows at most TAPS taps, neighbours or all apart, or none; columns are one lan
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copy_size, first_cell, held_planes, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, turned_channels, view, view_size, walks_down
-from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, larger, part, smaller, useful_threads
+from _planes cimport AHEAD, SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copy_size, first_cell, held_planes, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, turned_channels, view, view_size, walks_down
+from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, fetches_planes, larger, part, smaller, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, MOST_STEP, REAL_STORAGE, MR, VL, WIDE, borrow_blocks, all_finite, item_size, keep, load, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, store_woven, unknown, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, MOST_STEP, REAL_STORAGE, MR, VL, WIDE, borrow_blocks, all_finite, cache_ways, fetch_lines, item_size, keep, load, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, store_woven, unknown, widen_block, zero
 
 
 cdef enum:
@@ -23,6 +23,9 @@ cdef enum:
     PLANES = 16                                         # of a block, at most,
     BLOCKS = 16                                         # of which each thread has so many, at least
     TURNS = 2                                           # images, or parts of their channels, that each thread turns, at least
+
+
+cdef int64_t WAYS = cache_ways()                        # of the first cache
 
 
 cdef struct Tile                                        # some rows of a lane of rows, of one plane
@@ -50,6 +53,7 @@ cdef struct Gather:
     const Problem *given                                # whose channels come last, so that g is that of planes that are turned; else NULL
     int stored                                          # what it is stored as
     int64_t parts                                       # of the channels of an image,
+    bint fetch                                          # whether later planes are fetched
     int64_t margin, cells, results                      # and reals of scratch before planes that are turned, for these, and for results
 
 
@@ -58,6 +62,7 @@ cdef void plan(Gather *w) noexcept nogil:
     w.r, w.together, w.taps = reader(w.g, 0), lanes_together(w.g), w.g.filter_rows * w.g.filter_cols
     w.held = held_planes(w.g, w.storage, &w.r)
     w.phases = has_phases(w)
+    w.fetch = w.r.twins and w.g.src_n != w.g.dst_n and not comes_last(w.g) and fetches_planes(w.g, item_size(w.storage), WAYS)
     w.walk, w.walk_none = walker(w), apart_walker(w.g, &w.r, w.held != REAL_STORAGE)
     w.size, w.shared = view_size(w.g, &largest), shared_size(w.g, &largest)
     w.lines = larger(largest.rows, w.r.planes * w.g.dst_rows if is_whole(w) else 0) * w.g.dst_cols if w.storage != w.held else 0
@@ -439,6 +444,9 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
         done = 0
         while done < planes:
             some = smaller(planes - done, 2) if r.twins else 1
+            if w.fetch:
+                fetch_lines(w.src + (plane + done + AHEAD) * g.src_rows * g.src_cols * size, some * g.src_rows * g.src_cols * size, False)
+                fetch_lines(w.dst + (plane + done + AHEAD) * g.dst_rows * g.dst_cols * size, some * g.dst_rows * g.dst_cols * size, True)
             for i in range(w.together):
                 s = tiles + i
                 s.twin_src, s.twin_weights, s.twin_out = (some - 1) * g.src_rows * g.src_cols * size, (some - 1) * w.taps, (some - 1) * g.dst_rows * g.dst_cols * size

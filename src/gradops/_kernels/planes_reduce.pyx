@@ -13,14 +13,17 @@ from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _planes cimport SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copied_rows, copy_run, copy_size, held_planes, is_apart, largest_reader, load_columns, planes_together, reader, row_of, share, shared_size, turned_channels, view, view_size, walks_down
-from _problem cimport Lane, Problem, divide_up, larger, smaller, part, useful_threads
+from _problem cimport Lane, Problem, divide_up, fetches_planes, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
-from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, borrow_blocks, clear, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen_block, zero
+from _storage cimport real, vec, BFLOAT16, FLOAT16, MR, REAL_STORAGE, VL, WIDE, borrow_blocks, cache_ways, clear, fetch_lines, item_size, keep, load, load_stored, load_stored_twins, prefetch_soon, store, transpose, twin_lanes, unknown, upper_half, widen_block, zero
 
 cdef enum:
     BLOCKS = 32                                         # channels, then images, are split until there are as many
     TURNS = 4                                           # blocks of channels of images that are turned, at least: each image by as few as possible
     SUMS = 25                                           # of a register tile, at most
+
+
+cdef int64_t WAYS = cache_ways()                        # of the first cache
 
 
 cdef struct Tile                                        # a strip of a channel
@@ -43,6 +46,7 @@ cdef struct Reduce:
     int64_t shared                                      # reals of masks and zeros
     real *masks
     walk_t walk
+    bint fetch                                          # whether the planes of the next image are fetched
     bint each                                           # whether that is for one row of taps, where they are apart or steps wide
     const Problem *given                                # whose channels come last, so that g is that of planes that are turned; else NULL
     int stored                                          # what it is stored as
@@ -56,6 +60,7 @@ cdef void plan(Reduce *w) noexcept nogil:
     w.r, w.taps = reader(g, 0), g.filter_rows * g.filter_cols
     w.held = held_planes(g, w.storage, &w.r)
     w.walk = walker(g, &w.r)
+    w.fetch = not comes_last(g) and fetches_planes(g, item_size(w.storage), WAYS)
     w.each = not walks_down(g) and w.walk != walk_square
     w.size, w.lines, w.shared = view_size(g, &largest), padded(copied_rows(&largest, largest.rows, g.dst_rows) * g.dst_cols + VL), shared_size(g, &largest)
     w.channels = smaller(divide_up(g.groups, divide_up(TURNS, g.images) if comes_last(g) else BLOCKS), VL)
@@ -388,6 +393,9 @@ cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t p
         done = 0 if s.v.low < s.v.high else planes
         while done < planes:
             some = smaller(planes - done, 2) if r.twins else 1
+            if w.fetch:
+                fetch_lines(w.x + ((plane + done) * g.src_rows * g.src_cols + g.src_n) * each, some * g.src_rows * g.src_cols * each, False)
+                fetch_lines(w.dy + ((plane + done) * g.dst_rows * g.dst_cols + g.dst_n) * each, some * g.dst_rows * g.dst_cols * each, False)
             s.twin_x, s.twin_dy = (some - 1) * g.src_rows * g.src_cols * each, (some - 1) * g.dst_rows * g.dst_cols * each
             if w.each:
                 walk_each(w, &r.row, &s, sums + done * VL)

@@ -423,9 +423,9 @@ def picked(a, b, numbers, seconds, dst):
     for i in range(len(numbers)):
         _cells.set_pick(words.bytes, size, i, numbers[i], seconds[i])
     if size == sizeof(real):
-        store(reals_of(dst), _cells.pick_reals(reals_of(a), reals_of(b), words.bytes))
+        store(reals_of(dst), _cells.pick_reals(load(reals_of(a)), load(reals_of(b)), words.bytes))
     else:
-        _cells.store_doubles(<double *> bytes_of(dst), _cells.pick_doubles(<double *> bytes_of(a), <double *> bytes_of(b), words.bytes))
+        _cells.store_doubles(<double *> bytes_of(dst), _cells.pick_doubles(_cells.load_doubles(<double *> bytes_of(a)), _cells.load_doubles(<double *> bytes_of(b)), words.bytes))
 
 
 def quotients(a, divisors, int64_t n, dst):

@@ -21,8 +21,8 @@ cdef extern from "kernels.h" nogil:
     doubles keep_doubles(doubles v, const void *mask)
     doubles odd_doubles(doubles v)
     doubles quotients(doubles a, doubles b, doubles inverse)
-    vec pick_reals(const real *a, const real *b, const void *words)
-    doubles pick_doubles(const double *a, const double *b, const void *words)
+    vec pick_reals(vec a, vec b, const void *words)
+    doubles pick_doubles(doubles a, doubles b, const void *words)
     void set_pick(void *words, int64_t size, int64_t lane, int64_t number, bint second)
 
 

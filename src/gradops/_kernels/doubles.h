@@ -49,38 +49,31 @@ static inline doubles quotients(doubles a, doubles b, doubles inverse) {
 #endif
 }
 
-/* A vector of reals or doubles, each of which is one of a vector at a or of one at b, as `words` say, of which `set_pick` fills that of a lane: `size` bytes. */
+/* A vector of reals or doubles, each of which is one of a vector a or of b, as `words` say, of which `set_pick` fills that of a lane: `size` bytes. */
 #if defined(__AVX512F__) || defined(__aarch64__)
-static inline vec pick_reals(const real *a, const real *b, const void *words) {
-    return __builtin_shuffle(load(a), load(b), *(const lane_indices *)words);
-}
-static inline doubles pick_doubles(const double *a, const double *b, const void *words) {
-    return __builtin_shuffle(load_doubles(a), load_doubles(b), *(const double_words *)words);
-}
+static inline vec pick_reals(vec a, vec b, const void *words) { return __builtin_shuffle(a, b, *(const lane_indices *)words); }
+static inline doubles pick_doubles(doubles a, doubles b, const void *words) { return __builtin_shuffle(a, b, *(const double_words *)words); }
 static inline void set_pick(void *words, int64_t size, int64_t lane, int64_t number, int second) {
     if (size == 4) ((int32_t *)words)[lane] = (int32_t)(number + second * (VECTOR_BYTES / 4));
     else ((int64_t *)words)[lane] = number + second * DOUBLES;
 }
 #elif defined(__AVX2__)
-static inline vec pick_reals(const real *a, const real *b, const void *words) {
+static inline vec pick_reals(vec a, vec b, const void *words) {
     const __m256i at = _mm256_load_si256((const __m256i *)words);
-    const __m256 first = _mm256_permutevar8x32_ps(_mm256_loadu_ps((const float *)a), at), second = _mm256_permutevar8x32_ps(_mm256_loadu_ps((const float *)b), at);
-    return (vec)_mm256_blendv_ps(first, second, (__m256)at);
+    return (vec)_mm256_blendv_ps(_mm256_permutevar8x32_ps((__m256)a, at), _mm256_permutevar8x32_ps((__m256)b, at), (__m256)at);
 }
-static inline doubles pick_doubles(const double *a, const double *b, const void *words) {
-    return (doubles)pick_reals((const real *)a, (const real *)b, words);
-}
+static inline doubles pick_doubles(doubles a, doubles b, const void *words) { return (doubles)pick_reals((vec)a, (vec)b, words); }
 static inline void set_pick(void *words, int64_t size, int64_t lane, int64_t number, int second) {
     for (int64_t i = 0, n = size / 4; i < n; i++) ((uint32_t *)words)[lane * n + i] = (uint32_t)(number * n + i) | (uint32_t)second << 31;
 }
 #else
-static inline vec pick_reals(const real *a, const real *b, const void *words) {
+static inline vec pick_reals(vec a, vec b, const void *words) {
     const lane_index *at = (const lane_index *)words;
     vec v;
     for (int l = 0; l < VL; l++) v[l] = at[l] < 0 ? b[~at[l]] : a[at[l]];
     return v;
 }
-static inline doubles pick_doubles(const double *a, const double *b, const void *words) {
+static inline doubles pick_doubles(doubles a, doubles b, const void *words) {
     const int64_t *at = (const int64_t *)words;
     doubles v;
     for (int l = 0; l < DOUBLES; l++) v[l] = at[l] < 0 ? b[~at[l]] : a[at[l]];

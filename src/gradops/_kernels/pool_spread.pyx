@@ -20,7 +20,7 @@ from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
 from _storage cimport (
-    real, FLOAT16, FLOAT32, FLOAT64, FUSED, LINE, VL, fetch_lines, narrow_bfloat16s, narrow_float16s, store, store_some, widen_bfloat16s, widen_float16s,
+    real, FLOAT16, FLOAT32, FLOAT64, FUSED, LINE, VL, fetch_lines, load, narrow_bfloat16s, narrow_float16s, store, store_some, widen_bfloat16s, widen_float16s,
 )
 
 cdef enum:

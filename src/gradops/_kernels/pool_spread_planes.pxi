@@ -195,15 +195,15 @@ cdef inline void pick_line(const Picks *picks, int64_t n, const total *alone, co
     for i in range(whole):
         p = picks + i
         if total is float:
-            store(<real *> dst + i * VL, pick_reals(<const real *> alone + p.first, <const real *> shared + p.first, p.words))
+            store(<real *> dst + i * VL, pick_reals(load(<const real *> alone + p.first), load(<const real *> shared + p.first), p.words))
         else:
-            store_doubles(dst + i * DOUBLES, pick_doubles(alone + p.first, shared + p.first, p.words))
+            store_doubles(dst + i * DOUBLES, pick_doubles(load_doubles(alone + p.first), load_doubles(shared + p.first), p.words))
     if whole * lanes < n:
         p = picks + whole
         if total is float:
-            store_some(<real *> dst + whole * VL, n - whole * VL, pick_reals(<const real *> alone + p.first, <const real *> shared + p.first, p.words))
+            store_some(<real *> dst + whole * VL, n - whole * VL, pick_reals(load(<const real *> alone + p.first), load(<const real *> shared + p.first), p.words))
         else:
-            store_some_doubles(dst + whole * DOUBLES, n - whole * DOUBLES, pick_doubles(alone + p.first, shared + p.first, p.words))
+            store_some_doubles(dst + whole * DOUBLES, n - whole * DOUBLES, pick_doubles(load_doubles(alone + p.first), load_doubles(shared + p.first), p.words))
 
 
 cdef inline void pick_planes(

@@ -17,7 +17,7 @@ from _cells cimport (
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport divide_up, larger, smaller
 from _scratch cimport allocate_bytes, release
-from _storage cimport FLOAT32, FLOAT64, VL, fetch_lines, keep, load, narrow, real, store, store_some, vec, widen, zero
+from _storage cimport BFLOAT16, FLOAT16, FLOAT32, FLOAT64, VL, WIDE, fetch_lines, keep, load, load_stored, narrow, real, store, store_some, vec, widen, zero
 
 ctypedef fused total:                                   # what a storage type is summed in; unsigned, so that integers wrap
     float

@@ -74,12 +74,12 @@ cdef int64_t pick_columns(const Gather *w) noexcept nogil:
     return 0
 
 
-cdef inline vec sum_of_reals(const char *at, int64_t row, int rows) noexcept nogil:
-    """The sum of a vector of each row."""
-    cdef vec v = load(<const real *> at)
+cdef inline vec sum_of_reals(int storage, const char *at, int64_t row, int rows) noexcept nogil:
+    """The sum of a vector of each row; the storage is a compile-time constant of the caller."""
+    cdef vec v = load_stored(storage, at)
     cdef int h
     for h in range(1, rows):
-        v = v + load(<const real *> (at + h * row))
+        v = v + load_stored(storage, at + h * row)
     return v
 
 
@@ -91,8 +91,9 @@ cdef inline doubles sum_of_doubles(const char *at, int64_t row, int rows) noexce
     return v
 
 
-cdef inline void pick_cells(const Picks *picks, int64_t windows, int64_t most, int rows, int64_t n, const char *src, int64_t row, int64_t height, total *dst) noexcept nogil:
-    """dst[0:n] = the means of a vector of cells, which have at most so many columns, from the sums of rows that are `row` bytes apart, of cells of that height."""
+cdef inline void pick_cells(int storage, const Picks *picks, int64_t windows, int64_t most, int rows, int64_t n, const char *src, int64_t row, int64_t height, total *dst) noexcept nogil:
+    """dst[0:n] = the means of a vector of cells, which have at most so many columns, from the sums of rows that are `row` bytes apart, of cells of that height.
+    The storage, of what is summed, is a compile-time constant of the caller."""
     cdef const Pick *p = picks.each
     cdef const char *window
     cdef int64_t i, j
@@ -100,9 +101,9 @@ cdef inline void pick_cells(const Picks *picks, int64_t windows, int64_t most, i
     cdef vec v = zero(), a, b
     cdef doubles d = no_doubles(), e, f
     for i in range(windows):
-        window = src + p.first * <int64_t> sizeof(total)
+        window = src + p.first * item_size(storage)
         if total is float:
-            a, b = sum_of_reals(window, row, rows), sum_of_reals(window + VL * sizeof(real), row, rows)
+            a, b = sum_of_reals(storage, window, row, rows), sum_of_reals(storage, window + VL * item_size(storage), row, rows)
         elif total is double:
             e, f = sum_of_doubles(window, row, rows), sum_of_doubles(window + DOUBLES * sizeof(double), row, rows)
         for j in range(most):
@@ -131,15 +132,15 @@ cdef inline void pick_cells(const Picks *picks, int64_t windows, int64_t most, i
             store_some_doubles(dst, n, d)
 
 
-cdef inline void pick_few(const Gather *w, const Picks *picks, int rows, int64_t n, const char *src, int64_t row, int64_t height, total *dst) noexcept nogil:
+cdef inline void pick_few(int storage, const Gather *w, const Picks *picks, int rows, int64_t n, const char *src, int64_t row, int64_t height, total *dst) noexcept nogil:
     """pick_all_cells of cells of few columns and one window: those of ratios below 2."""
     cdef int64_t lanes = VL if total is float else DOUBLES, i
     if w.most == 2:
         for i in range(divide_up(n, lanes)):
-            pick_cells(picks + i, 1, 2, rows, n - i * lanes, src, row, height, dst + i * lanes)
+            pick_cells(storage, picks + i, 1, 2, rows, n - i * lanes, src, row, height, dst + i * lanes)
     else:
         for i in range(divide_up(n, lanes)):
-            pick_cells(picks + i, 1, 3, rows, n - i * lanes, src, row, height, dst + i * lanes)
+            pick_cells(storage, picks + i, 1, 3, rows, n - i * lanes, src, row, height, dst + i * lanes)
 
 
 cdef inline bint is_few(const Gather *w) noexcept nogil:
@@ -147,24 +148,29 @@ cdef inline bint is_few(const Gather *w) noexcept nogil:
     return w.windows == 1 and 2 <= w.most <= FEW
 
 
+cdef inline bint reads_at_once(const Gather *w) noexcept nogil:
+    """Whether rows are summed where they lie, window by window."""
+    return is_few(w) and (w.storage >= FLOAT32 or WIDE > 1)
+
+
 cdef void pick_all_cells(const Gather *w, const Picks *picks, int64_t n, const total *sums, int64_t height, total *dst) noexcept nogil:
     """dst[0:n] = the means of cells of that height, whose rows are summed."""
     cdef int64_t lanes = VL if total is float else DOUBLES, i
     if is_few(w):
-        pick_few(w, picks, 1, n, <const char *> sums, 0, height, dst)
+        pick_few(FLOAT32 if total is float else FLOAT64, w, picks, 1, n, <const char *> sums, 0, height, dst)
         return
     for i in range(divide_up(n, lanes)):
-        pick_cells(picks + i, w.windows, w.most, 1, n - i * lanes, <const char *> sums, 0, height, dst + i * lanes)
+        pick_cells(FLOAT32 if total is float else FLOAT64, picks + i, w.windows, w.most, 1, n - i * lanes, <const char *> sums, 0, height, dst + i * lanes)
 
 
-cdef inline void pick_at_once(const Gather *w, const Picks *picks, int64_t n, const char *src, int64_t row, int64_t rows, total *dst) noexcept nogil:
+cdef inline void pick_at_once(int storage, const Gather *w, const Picks *picks, int64_t n, const char *src, int64_t row, int64_t rows, total *dst) noexcept nogil:
     """pick_all_cells of few rows, which are summed where they lie, window by window: 0.5 to 0.8 of the time (Zen 4)."""
     if rows == 1:
-        pick_few(w, picks, 1, n, src, row, rows, dst)
+        pick_few(storage, w, picks, 1, n, src, row, rows, dst)
     elif rows == 2:
-        pick_few(w, picks, 2, n, src, row, rows, dst)
+        pick_few(storage, w, picks, 2, n, src, row, rows, dst)
     else:
-        pick_few(w, picks, 3, n, src, row, rows, dst)
+        pick_few(storage, w, picks, 3, n, src, row, rows, dst)
 
 
 cdef inline void pick_row(const Gather *w, const Strip *t, int64_t r, const char *below, total *wide, total *sums, total *dst) noexcept nogil:
@@ -178,10 +184,17 @@ cdef inline void pick_row(const Gather *w, const Strip *t, int64_t r, const char
     cdef const char *end = w.x + g.planes * g.rows * g.cols * size
     if w.ahead:
         fetch_lines(below, t.width * size, False)
-    if size == sizeof(total) and is_few(w) and cell.size <= FEW and src + (cell.size - 1) * row + (picks[(t.width - 1) // lanes].each[0].first + 2 * lanes) * size <= end:
+    if reads_at_once(w) and cell.size <= FEW and src + (cell.size - 1) * row + (picks[(t.width - 1) // lanes].each[0].first + 2 * lanes) * size <= end:
         for h in range(cell.size, cell.size + rows_ahead(w, r)):
             fetch_lines(src + AHEAD + h * row, n * size, False)
-        pick_at_once(w, picks, t.width, src, row, cell.size, dst)
+        if total is double:
+            pick_at_once(FLOAT64, w, picks, t.width, src, row, cell.size, dst)
+        elif w.storage == FLOAT32:
+            pick_at_once(FLOAT32, w, picks, t.width, src, row, cell.size, dst)
+        elif w.storage == FLOAT16:
+            pick_at_once(FLOAT16, w, picks, t.width, src, row, cell.size, dst)
+        else:
+            pick_at_once(BFLOAT16, w, picks, t.width, src, row, cell.size, dst)
         return
     add_rows(w, src, row, cell.size, n, rows_ahead(w, r), AHEAD, wide, sums)
     pick_all_cells(w, picks, t.width, sums, cell.size, dst)
@@ -249,14 +262,15 @@ cdef void gather_planes(const Gather *w, const Strip *t, total *scratch) noexcep
 
 cdef int64_t batch(Gather *w) noexcept nogil:
     """How many planes are done at once, 0 if they are not: wider ones where half of all rows begin a cell, or numbers have 16 bits (0.7 to 1.0 of the time). Of cells of
-    which few rows and columns are summed where they lie, planes of 8 to 32 columns take 1.1 to 1.6 times as long in batches, of 5 columns 0.75 to 0.85."""
+    which few rows and columns are summed where they lie, planes of 8 to 32 columns take 1.1 to 1.6 times as long in batches, of 5 columns 0.75 to 0.85; in 16 bits those of
+    20 to 32 columns 0.9 to 1.4, of 8 to 15 0.7 to 1.0 (Zen 4)."""
     cdef const Pool *g = w.g
     cdef int64_t most = NARROW * (2 if 2 * g.cell_rows >= g.rows else 1) * (2 if w.storage < FLOAT32 else 1), r
     w.low, w.high = row_cells(g).size, largest(row_cells(g), g.cell_rows)
     for r in range(g.cell_rows):
         w.low = smaller(w.low, row_cells(g)[r].size)
-    if w.storage >= FLOAT32 and is_few(w) and w.high <= FEW:
-        most = NARROWEST
+    if reads_at_once(w) and w.high <= FEW:
+        most = NARROWEST if w.storage >= FLOAT32 else NARROW
     if w.windows == 0 or w.high - w.low >= HEIGHTS or g.cols > most:
         return 0
     return TILE // (g.rows * g.cols)

@@ -144,6 +144,29 @@ def test_special_values_stay_in_their_cells(whole_level):
     np.testing.assert_array_equal(gradops.fractional_avg_pool(x, (1, 1, 2, 1)).output.ravel(), [np.inf, 3, np.nan])
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("width", [40, 63])
+def test_means_of_subnormal_numbers_are_quotients_rounded_once(dtype, width, whole_level):
+    """Of cells of one, two and four pixels, products with the inverse are."""
+    storage = dtype_named(dtype)
+    problem = PoolProblem(n=1, h=9, w=width, c=2, ratio=(1.5, 1.4), layout="NCHW")
+    (counts,) = random_integers(POOL.shapes(problem), np.float64, seed=6)
+    step = float(np.nextafter(np.zeros((), storage), np.ones((), storage)))
+    exact = nearest(POOL.reference(problem, counts * step), storage)
+    assert len(np.unique(exact.astype(np.float64))) > 4
+    np.testing.assert_array_equal(POOL(problem, (counts * step).astype(storage)), exact)
+
+
+@pytest.mark.parametrize("width", [5, 13, 23, 40, 63])
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_nothing_is_read_beyond_the_last_plane(width, overlapping, whole_level, at_the_edge):
+    problem = PoolProblem(n=2, h=7, w=width, c=2, ratio=(1.4, 1.3), overlapping=overlapping, layout="NCHW")
+    for storage in map(dtype_named, FLOATS):
+        (x,) = random_normal(POOL.shapes(problem), storage, seed=8)
+        for begins in False, True:
+            np.testing.assert_array_equal(POOL(problem, at_the_edge(x, begins)), POOL(problem, x))
+
+
 # Every type, layout, tile and thread count, against the references
 
 SHAPES = [

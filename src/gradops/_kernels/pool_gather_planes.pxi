@@ -1,9 +1,9 @@
 """Part of `pool_gather`: planes of a single channel. Vectors are columns of the sums of rows, then cells, each of which picks its first column from one of some
-windows, two vectors of sums wide, then its second ..., where cells are narrow enough (`Pick`). Of narrow planes, a batch of contiguous ones has its rows
-summed at once, as if a cell began at each, for each height that cells have."""
+windows, two vectors of sums wide, then its second ..., where cells are narrow enough (`Pick`). Few rows are summed where they lie, a window at a time. Of narrow
+planes, a batch of contiguous ones has its rows summed at once, as if a cell began at each, for each height that cells have."""
 
 cdef enum:
-    AHEAD = 16384                                        # bytes that a plane is fetched ahead
+    AHEAD = 16384                                       # bytes that a plane is fetched ahead
     AHEAD_WRITTEN = 2048                                # and one of y
     MOST_PICKS = 12                                     # of a vector of cells
     MOST_CELLS = 256                                    # of a strip's row
@@ -41,15 +41,15 @@ cdef bint pick_columns_of(const Gather *w, int64_t windows, int64_t most) noexce
     cdef const Cell *cells = col_cells(w.g)
     cdef int64_t size = 4 if w.storage <= FLOAT32 else 8, lanes = VL * 4 // size, group = lanes // windows, k, j, lane, first, at, width
     cdef Pick *p
-    cdef Picks *all_picks
+    cdef Picks *vector
     memset(w.picks, 0, divide_up(w.g.cell_cols, lanes) * sizeof(Picks))
     for k in range(divide_up(w.g.cell_cols, lanes) * lanes):
-        all_picks, lane, width = w.picks + k // lanes, k % lanes, cells[k].size if k < w.g.cell_cols else 1
-        all_picks.exact[0] = is_power(width) and (lane == 0 or all_picks.exact[0])
+        vector, lane, width = w.picks + k // lanes, k % lanes, cells[k].size if k < w.g.cell_cols else 1
+        vector.exact[0] = is_power(width) and (lane == 0 or vector.exact[0])
         if size == 4:
-            all_picks.widths[lane], all_picks.inverses[lane] = width, 1.0 / width
+            vector.widths[lane], vector.inverses[lane] = width, 1.0 / width
         else:
-            all_picks.wide_widths[lane], all_picks.wide_inverses[lane] = width, 1.0 / width
+            vector.wide_widths[lane], vector.wide_inverses[lane] = width, 1.0 / width
     for k in range(w.g.cell_cols):
         lane, first = k % lanes, cells[k // group * group].start
         if cells[k].start + cells[k].size - first > 2 * lanes:
@@ -84,6 +84,7 @@ cdef inline vec sum_of_reals(int storage, const char *at, int64_t row, int rows)
 
 
 cdef inline doubles sum_of_doubles(const char *at, int64_t row, int rows) noexcept nogil:
+    """sum_of_reals of numbers of 64 bits."""
     cdef doubles v = load_doubles(<const double *> at)
     cdef int h
     for h in range(1, rows):

@@ -378,7 +378,7 @@ cdef const char *rows_of_dy(const Reduce *w, const Lane *row, int64_t plane, int
 cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t planes, real *sums, real *scratch) noexcept nogil:
     """Adds one lane of rows of some planes, strip by strip."""
     cdef const Problem *g = w.g
-    cdef int64_t t = 0, done, some, each = item_size(w.held)
+    cdef int64_t t = 0, done, some, each = item_size(w.held), size = item_size(w.storage)
     cdef Tile s
     s.x, s.unit, s.vectors, s.tap_rows, s.tap_cols = r.col.src_start * each, r.col.tap_step * each, r.line // VL, r.row.taps, r.col.taps
     s.held, s.masks, s.sums_col, s.tap_step = w.held, w.masks, w.channels * VL, r.row.tap_step
@@ -394,8 +394,8 @@ cdef void reduce_lane(const Reduce *w, const Reader *r, int64_t plane, int64_t p
         while done < planes:
             some = smaller(planes - done, 2) if r.twins else 1
             if w.fetch:
-                fetch_lines(w.x + ((plane + done) * g.src_rows * g.src_cols + g.src_n) * each, some * g.src_rows * g.src_cols * each, False)
-                fetch_lines(w.dy + ((plane + done) * g.dst_rows * g.dst_cols + g.dst_n) * each, some * g.dst_rows * g.dst_cols * each, False)
+                fetch_lines(w.x + ((plane + done) * g.src_rows * g.src_cols + g.src_n) * size, some * g.src_rows * g.src_cols * size, False)
+                fetch_lines(w.dy + ((plane + done) * g.dst_rows * g.dst_cols + g.dst_n) * size, some * g.dst_rows * g.dst_cols * size, False)
             s.twin_x, s.twin_dy = (some - 1) * g.src_rows * g.src_cols * each, (some - 1) * g.dst_rows * g.dst_cols * each
             if w.each:
                 walk_each(w, &r.row, &s, sums + done * VL)

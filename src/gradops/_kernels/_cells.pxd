@@ -71,6 +71,11 @@ cdef inline int64_t largest(const Cell *cells, int64_t count) noexcept nogil:
     return most
 
 
+cdef inline bint is_power(int64_t n) noexcept nogil:
+    """Whether n is a power of two."""
+    return n & (n - 1) == 0
+
+
 cdef struct Cut:                                        # how strips are cut
     int64_t planes, depth
     int64_t channels, width, height                     # of a strip, at most

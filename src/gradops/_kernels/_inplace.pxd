@@ -69,7 +69,7 @@ cdef struct Walk:                                       # down some rows of a la
     bint strips                                         # whether that is the same tile of the next strip, rather than the next tile
     int64_t lines                                       # of a pixel's vectors, if that is fetched in the order of memory, else 0
     int64_t tiles, reach                                # along a row, and pixels from the first one to the last, if they follow each other,
-    int64_t from_vector                                 # from this one on,
+    int64_t from_vector                                 # for all vectors from this one on,
     const char *next_src                                # and where the rows begin that they fetch,
     const char *next_dst
     bint whole                                          # and whether those rows are one piece of memory

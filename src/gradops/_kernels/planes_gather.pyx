@@ -428,7 +428,7 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
     cdef char *dst = w.dst + plane * g.dst_rows * g.dst_cols * item_size(w.storage)
     cdef real *lines = scratch + w.size
     cdef int64_t t = 0, rows, i, done, some
-    cdef int64_t size = item_size(w.held)
+    cdef int64_t size = item_size(w.held), stored = item_size(w.storage)
     cdef bint direct = w.storage == w.held, whole = is_whole(w)
     cdef View v
     cdef Tile[MOST_STEP] tiles
@@ -445,8 +445,8 @@ cdef void gather_lanes(const Gather *w, const Reader *r, int64_t first, int64_t 
         while done < planes:
             some = smaller(planes - done, 2) if r.twins else 1
             if w.fetch:
-                fetch_lines(w.src + (plane + done + AHEAD) * g.src_rows * g.src_cols * size, some * g.src_rows * g.src_cols * size, False)
-                fetch_lines(w.dst + (plane + done + AHEAD) * g.dst_rows * g.dst_cols * size, some * g.dst_rows * g.dst_cols * size, True)
+                fetch_lines(w.src + (plane + done + AHEAD) * g.src_rows * g.src_cols * stored, some * g.src_rows * g.src_cols * stored, False)
+                fetch_lines(w.dst + (plane + done + AHEAD) * g.dst_rows * g.dst_cols * stored, some * g.dst_rows * g.dst_cols * stored, True)
             for i in range(w.together):
                 s = tiles + i
                 s.twin_src, s.twin_weights, s.twin_out = (some - 1) * g.src_rows * g.src_cols * size, (some - 1) * w.taps, (some - 1) * g.dst_rows * g.dst_cols * size

@@ -3,7 +3,8 @@
 
 In parallel: strips of y; each is written once, by one thread. A row of a strip sums its input rows first, its columns second, as many cells
 at a time as a first cache holds the sums of. Packed: float16 and bfloat16 are widened to float32, a piece of a row at a time; other types are read
-where they lie. Vectors are channels; of planes of a single one, columns, and cells pick theirs from a vector of sums (`pool_gather_planes.pxi`).
+where they lie. Vectors are channels; of planes of a single one, columns, and cells pick theirs from a vector of sums, into which 16 bits may be widened
+(`pool_gather_planes.pxi`).
 
 *Assumes:* x and y are contiguous and aligned; no dimension is zero; cells are as `gradops._pooling` checks them.
 """
@@ -11,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from _blocks cimport FIRST_FREE, do_blocks
 from _cells cimport (
-    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, item_size, keep_doubles, largest, load_doubles, no_doubles, pick_doubles,
+    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, is_power, item_size, keep_doubles, largest, load_doubles, no_doubles, pick_doubles,
     pick_reals, row_cells, runs, set_pick, store_doubles, store_some_doubles, strip, strips,
 )
 from _entry cimport DONE, NO_MEMORY, exported

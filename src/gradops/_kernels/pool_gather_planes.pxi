@@ -31,11 +31,6 @@ cdef struct Picks:                                      # of a vector of cells o
     int64_t[8] exact                                    # if the first of these says that all of them are powers of two: products are quotients then
 
 
-cdef inline bint is_power(int64_t n) noexcept nogil:
-    """Whether n is a power of two."""
-    return n & (n - 1) == 0
-
-
 cdef bint pick_columns_of(const Gather *w, int64_t windows, int64_t most) noexcept nogil:
     """Fills the picks of cells of a row that have at most so many columns, from so many windows each; False if these would be too narrow."""
     cdef const Cell *cells = col_cells(w.g)

@@ -13,7 +13,7 @@ from libc.math cimport fma
 from libc.string cimport memcpy, memset
 from _blocks cimport IN_ORDER, do_blocks
 from _cells cimport (
-    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, item_size, largest, load_doubles, load_floats, odd_doubles,
+    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, is_power, item_size, largest, load_doubles, load_floats, odd_doubles,
     pick_doubles, pick_reals, quotients, row_cells, runs, set_pick, store_doubles, store_floats, store_some_doubles, strip, strips,
 )
 from _entry cimport DONE, NO_MEMORY, exported
@@ -144,7 +144,7 @@ cdef inline void scale(const total *src, int64_t n, double pixels, bint add, dou
     if add:
         for i in range(n):
             dst[i] += src[i] / pixels
-    elif whole & (whole - 1) == 0:
+    elif is_power(whole):
         for i in range(n):
             dst[i] = src[i] * factor
     elif total is float and FUSED:

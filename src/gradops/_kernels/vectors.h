@@ -51,10 +51,11 @@ static inline void settle_past(void) { }
 static inline vec zero(void) { return (vec){0}; }
 
 /* Hints that the cache line at p, which need not exist, is wanted in the first cache, in the second one, or is to be written in the next moment.
- * What is written later is wanted in the second one, too: in the first it takes the place of what is read meanwhile. */
-static inline void prefetch_now(const void *p) { __builtin_prefetch(p, 0, 3); }
-static inline void prefetch_soon(const void *p) { __builtin_prefetch(p, 0, 2); }
-static inline void prefetch_to_write(const void *p) { __builtin_prefetch(p, 1, 3); }
+ * What is written later is wanted in the second one, too: in the first it takes the place of what is read meanwhile. Were they functions for even one pass of a
+ * compiler, it might leave out some calls, as of what changes nothing. */
+static inline __attribute__((always_inline)) void prefetch_now(const void *p) { __builtin_prefetch(p, 0, 3); }
+static inline __attribute__((always_inline)) void prefetch_soon(const void *p) { __builtin_prefetch(p, 0, 2); }
+static inline __attribute__((always_inline)) void prefetch_to_write(const void *p) { __builtin_prefetch(p, 1, 3); }
 
 /* What is written is in memory then: before a tile is loaded from it, and after one is stored, which the intrinsics do not tell. A function that does nothing else than
  * fetch has to say so, too, or compilers leave out its calls. */

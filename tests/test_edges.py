@@ -102,6 +102,19 @@ def test_not_finite_values_spread_where_their_products_go_and_no_further(op, val
 
 
 @pytest.mark.parametrize("op", CONVOLUTIONS, ids=str)
+def test_every_nan_of_bfloat16_is_one_to_the_end(op, level):
+    storage = dtype_named("bfloat16")
+    for problem, bits, at in product(COVERING[op.kind][:6], (0x7F81, 0xFFFF), (0, 1)):
+        operands, expected = spread_case(op, problem, np.nan, at)
+        halves = [operand.astype(storage) for operand in operands]
+        halves[at][np.isnan(operands[at])] = np.uint16(bits).view(storage)
+        for algorithm in accepting(op, problem):
+            with forced(algorithm=algorithm):
+                got = op(problem, *halves).astype(np.float64)
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(expected), f"{op} {problem} {algorithm} {bits:x}")
+
+
+@pytest.mark.parametrize("op", CONVOLUTIONS, ids=str)
 def test_zeros_do_not_hide_a_nan(op, level):
     problem = COVERING[op.kind][3]
     for zeroed in (0, 1):

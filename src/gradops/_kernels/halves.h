@@ -41,15 +41,23 @@ static inline void widen_bfloat16_vector(const uint16_t *src, float *dst) {
     *(float_bits *)dst = __builtin_convertvector(*(const half_bits *)src, float_bits) << 16;
 }
 
-/* Numbers whose upper halves are v's, rounded. */
+/* Numbers whose upper halves are v's, rounded: of any v, or of sums of products of 16-bit numbers, whose NaN have no bits that carry. */
+static inline float_bits rounded_sum(vec v) {
+#if defined(__AVX512F__)
+    const __m512i one = _mm512_set1_epi32(0x10000), below = _mm512_add_epi32((__m512i)v, _mm512_set1_epi32(0x7fff));
+    return (float_bits)_mm512_mask_add_epi32(below, _mm512_test_epi32_mask((__m512i)v, one), below, _mm512_set1_epi32(1));
+#else
+    const float_bits u = (float_bits)v;
+    return u + 0x7fff + ((u >> 16) & 1);
+#endif
+}
+
 static inline float_bits rounded_bfloat16(vec v) {
 #if defined(__AVX512F__)
-    const __m512i u = (__m512i)v, odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, odd), _mm512_set1_epi32(0x7fff));
-    return (float_bits)_mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
+    return (float_bits)_mm512_mask_or_epi32((__m512i)rounded_sum(v), _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q), (__m512i)v, _mm512_set1_epi32(0x400000));
 #else
-    float_bits u = (float_bits)v, is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
-    return ((u | 0x400000) & is_nan) | ((u + 0x7fff + ((u >> 16) & 1)) & ~is_nan);
+    const float_bits u = (float_bits)v, is_nan = (float_bits)((float_mask)(u & 0x7fffffff) > 0x7f800000);
+    return ((u | 0x400000) & is_nan) | (rounded_sum(v) & ~is_nan);
 #endif
 }
 
@@ -235,10 +243,12 @@ static inline __attribute__((always_inline)) void store_wide(int held, char *p, 
 #if defined(__AVX512F__) && !defined(GRADOPS_REAL_f64)
 #define GRADOPS_HALVES(storage, ...) if ((storage) < 2) { __VA_ARGS__ }
 static inline vec widened(int storage, __m256i halves) {
-    return storage == 0 ? (vec)_mm512_cvtph_ps(halves) : (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+    uint16_t place __attribute__((vector_size(VECTOR_BYTES)));
+    for (int i = 0; i < 2 * FLOATS; i++) place[i] = i / 2;
+    return storage == 0 ? (vec)_mm512_cvtph_ps(halves) : (vec)_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, (__m512i)place, _mm512_castsi256_si512(halves));
 }
 static inline __m256i narrowed(int storage, vec v) {
-    return storage == 0 ? _mm512_cvtps_ph((__m512)v, 0) : (__m256i)upper_halves(rounded_bfloat16(v));
+    return storage == 0 ? _mm512_cvtps_ph((__m512)v, 0) : (__m256i)upper_halves(rounded_sum(v));
 }
 #else
 #define GRADOPS_HALVES(storage, ...)

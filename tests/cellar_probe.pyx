@@ -428,6 +428,17 @@ def picked(a, b, numbers, seconds, dst):
         _cells.store_doubles(<double *> bytes_of(dst), _cells.pick_doubles(_cells.load_doubles(<double *> bytes_of(a)), _cells.load_doubles(<double *> bytes_of(b)), words.bytes))
 
 
+def next_doubles(values, dst):
+    """dst = two vectors of values from the second one on."""
+    cdef double *src = <double *> bytes_of(values)
+    _cells.store_doubles(<double *> bytes_of(dst), _cells.next_doubles(_cells.load_doubles(src), _cells.load_doubles(src + _cells.DOUBLES)))
+
+
+def load_some(src, int64_t n, dst):
+    """dst = a vector of src[0:n] and zeros."""
+    store(reals_of(dst), _storage.load_some(reals_of(src), n))
+
+
 def quotients(a, divisors, int64_t n, dst):
     """A vector of doubles, of which n are a / divisors."""
     cdef double *b = <double *> bytes_of(divisors)

@@ -1193,6 +1193,18 @@ def test_lanes_pick_from_either_vector(probe, storage):
 
 
 @every_real
+def test_vectors_are_shifted_and_read_in_part(probe, storage):
+    lanes, real = probe.SIZES["DOUBLES"], real_of(storage)
+    values, dst = integers(2 * lanes, np.float64, 3), np.zeros(lanes)
+    probe.next_doubles(values, dst)
+    np.testing.assert_array_equal(dst, values[1 : lanes + 1])
+    for n in range(probe.SIZES["VL"] + 1):
+        src, dst = integers(n, real, 4), np.ones(probe.SIZES["VL"], real)
+        probe.load_some(src, n, dst)
+        np.testing.assert_array_equal(dst, np.pad(src, (0, dst.size - n)))
+
+
+@every_real
 def test_quotients_are_those_of_float64(probe, storage):
     lanes = probe.SIZES["DOUBLES"]
     values = np.float32([1, -3.4e38, np.inf, -np.inf, np.nan, 0, 1e-45, 0.1])

@@ -161,10 +161,10 @@ def test_means_of_subnormal_numbers_are_quotients_rounded_once(dtype, width, who
 @pytest.mark.parametrize("overlapping", [False, True])
 def test_nothing_is_read_beyond_the_last_plane(width, overlapping, whole_level, at_the_edge):
     problem = PoolProblem(n=2, h=7, w=width, c=2, ratio=(1.4, 1.3), overlapping=overlapping, layout="NCHW")
-    for storage in map(dtype_named, FLOATS):
-        (x,) = random_normal(POOL.shapes(problem), storage, seed=8)
+    for storage, op in product(map(dtype_named, FLOATS), (POOL, GRAD)):
+        (x,) = random_normal(op.shapes(problem), storage, seed=8)
         for begins in False, True:
-            np.testing.assert_array_equal(POOL(problem, at_the_edge(x, begins)), POOL(problem, x))
+            np.testing.assert_array_equal(op(problem, at_the_edge(x, begins)), op(problem, x))
 
 
 # Every type, layout, tile and thread count, against the references

@@ -18,6 +18,7 @@ cdef extern from "kernels.h" nogil:
     void store_doubles(double *p, doubles v)
     void store_some_doubles(double *p, int64_t n, doubles v)
     void store_floats(float *p, doubles v)
+    doubles next_doubles(doubles a, doubles after)
     doubles keep_doubles(doubles v, const void *mask)
     doubles odd_doubles(doubles v)
     doubles quotients(doubles a, doubles b, doubles inverse)

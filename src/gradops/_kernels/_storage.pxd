@@ -74,6 +74,7 @@ cdef extern from "kernels.h" nogil:
     vec load_twins(const real *a, const real *b)
     vec spread_twins(const real *a, const real *b)
     vec pair_lanes(vec even, vec odd, int begin)
+    vec load_some(const real *src, int64_t n)
     void store_some(real *dst, int64_t n, vec v)
     void store_pair(real *dst, vec even, vec odd)
     void store_some_pairs(real *dst, int64_t n, vec even, vec odd)

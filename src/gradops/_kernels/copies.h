@@ -126,6 +126,13 @@ static inline void store_some(real *dst, int64_t n, vec v) {
     copy(block, n, dst);
 }
 
+/* src[i] for i < n <= VL, then zeros. */
+static inline vec load_some(const real *src, int64_t n) {
+    real block[VL] = {0};
+    copy(src, n, block);
+    return load(block);
+}
+
 /* dst[i] = src[2 i] for i < n; reads nothing beyond. What is left of whole vectors is a last one, or two halves, which begin early enough. */
 static inline void copy_even(const real *src, int64_t n, real *dst) {
     lane_indices even, last;

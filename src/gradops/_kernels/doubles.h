@@ -15,16 +15,24 @@ static inline void store_doubles(double *p, doubles v) { *(doubles_u *)p = v; }
 static inline void store_some_doubles(double *p, int64_t n, doubles v) { memcpy(p, &v, n * sizeof(double)); }
 static inline void store_floats(float *p, doubles v) { *(narrow_doubles_u *)p = __builtin_convertvector(v, narrow_doubles); }
 static inline doubles load_floats(const float *p, int64_t n) {
+#if defined(__AVX512F__)
+    return (doubles)_mm512_cvtps_pd(n >= DOUBLES ? _mm256_loadu_ps(p) : _mm256_maskz_loadu_ps((__mmask8)((1u << n) - 1), p));
+#elif defined(__AVX2__)
+    const __m128i kept = _mm_cmpgt_epi32(_mm_set1_epi32((int)n), _mm_setr_epi32(0, 1, 2, 3));
+    return (doubles)_mm256_cvtps_pd(n >= DOUBLES ? _mm_loadu_ps(p) : _mm_maskload_ps(p, kept));
+#else
     narrow_doubles f = {0};
     if (n >= DOUBLES) f = *(const narrow_doubles_u *)p;
     else memcpy(&f, p, n * sizeof(float));
-#if defined(__AVX512F__)
-    return (doubles)_mm512_cvtps_pd((__m256)f);
-#elif defined(__AVX__)
-    return (doubles)_mm256_cvtps_pd((__m128)f);
-#else
     return __builtin_convertvector(f, doubles);
 #endif
+}
+
+/* Those of a but the first, then the first of those after. */
+static inline doubles next_doubles(doubles a, doubles after) {
+    double_words at;
+    for (int l = 0; l < DOUBLES; l++) at[l] = l + 1;
+    return __builtin_shuffle(a, after, at);
 }
 
 static inline doubles keep_doubles(doubles v, const void *mask) { return (doubles)((double_words)v & *(const double_words *)mask); }

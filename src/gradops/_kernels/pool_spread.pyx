@@ -13,14 +13,14 @@ from libc.math cimport fma
 from libc.string cimport memcpy, memset
 from _blocks cimport IN_ORDER, do_blocks
 from _cells cimport (
-    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, is_power, item_size, largest, load_doubles, load_floats, odd_doubles,
+    Cell, Cut, Pool, Runs, Strip, DOUBLES, INT32, STRIPS, TILE, col_cells, cut, doubles, is_far, is_power, item_size, largest, load_doubles, load_floats, next_doubles, odd_doubles,
     pick_doubles, pick_reals, quotients, row_cells, runs, set_pick, store_doubles, store_floats, store_some_doubles, strip, strips,
 )
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
 from _scratch cimport allocate_bytes, release
 from _storage cimport (
-    real, FLOAT16, FLOAT32, FLOAT64, FUSED, LINE, VL, fetch_lines, load, narrow_bfloat16s, narrow_float16s, store, store_some, widen_bfloat16s, widen_float16s,
+    real, FLOAT16, FLOAT32, FLOAT64, FUSED, LINE, VL, fetch_lines, load, load_some, narrow_bfloat16s, narrow_float16s, store, store_some, widen_bfloat16s, widen_float16s,
 )
 
 cdef enum:
@@ -65,9 +65,10 @@ cdef struct Spread:
     bint ahead                                          # whether rows are fetched ahead
     Picks *picks                                        # of all columns, where the way of planes is taken
     bint overlapping                                    # whether some of them lie in two cells
+    bint by_rows                                        # whether rows are done one by one
     bint single                                         # whether dx is a float of one cell everywhere, so that float division rounds it once
     int64_t batch                                       # how many planes are done together
-    int64_t room                                        # of numbers of each kind
+    int64_t room                                        # for numbers of each kind
 
 
 cdef struct Scratch:
@@ -76,11 +77,11 @@ cdef struct Scratch:
     float *floats                                       # the same of 16 bits
     double *pixels                                      # of the cells of a band
     double *inverses
-    double *cells                                       # of a plane of a band
+    int64_t *tables                                     # where those of each row of cells begin
+    double *cells                                       # of a plane of a band, or of two rows
     double *mixed                                       # sums of row cells, or of two, of columns alone and shared: float64, or as many float32 in half the room
     Mix *mixes                                          # of each row
     double *picked                                      # rows of dx before they are rounded
-    float *picked_floats
 
 
 cdef inline void widen_halves(int storage, const char *src, int64_t n, float *dst) noexcept nogil:
@@ -310,6 +311,8 @@ cdef int64_t whole(int64_t n) noexcept nogil:
 
 
 include "pool_spread_planes.pxi"
+include "pool_spread_rows.pxi"
+include "pool_spread_batch.pxi"
 
 
 cdef void cover(const Cell *cells, int64_t count, int64_t n, Span *spans) noexcept nogil:

@@ -2,16 +2,17 @@
 
 A row of dx has few different numbers: of each column cell that of the columns which lie in no other (`alone`) and that of the columns which lie in the
 next one, too (`shared`). Both are summed in float64 for each row of cells and for each two neighbours, vectors being cells; rounded, they are what columns
-pick a vector at a time (`Picks`). So much is done of a plane of a strip, or of several small ones, whose cells are contiguous.
+pick a vector at a time (`Picks`). So much is done of a row after the other (`pool_spread_rows.pxi`) or, if these are short, of all rows of a plane, or of
+several ones (`pool_spread_batch.pxi`).
 """
 
 cdef enum:
     PLANES = 16                                         # of a strip, or more, if there are as many for each thread: what they have in common is found once
-    BATCH = 2048                                        # values of small planes that are done together
+    BATCH = 2048                                        # values of planes that are small
     WIDE = 2048                                         # columns of a strip, at most; and of cells
     WIDE_CELLS = 256
     FLOAT_WHOLE = 1 << 24                               # whole numbers up to here are floats
-    NARROW = 24                                         # cells of a row from which on rows are summed one by one, and only those needed
+    LONG = 24                                           # cells of a row from which on rows are done one by one
 
 
 cdef struct Picks:                                      # of a vector of columns
@@ -21,7 +22,7 @@ cdef struct Picks:                                      # of a vector of columns
 
 
 cdef struct Mix:                                        # what a row of dx is made of
-    int64_t first                                       # its first cell, of the strip's in a plane
+    int64_t row                                         # its first row of cells, of the strip's
     bint both                                           # whether of the row below, too
     bint again                                          # whether the row above is the same
 
@@ -58,50 +59,58 @@ cdef void pick_columns(Spread *w) noexcept nogil:
 
 
 cdef Band begin_band(const Spread *w, const Strip *t, Scratch *s) noexcept nogil:
-    """Counts the pixels of the cells of a batch and finds what rows are made of."""
+    """Finds what the rows of a strip are made of, and counts the pixels of its cells."""
     cdef Band b
-    cdef int64_t h, i, k
-    cdef double height
+    cdef int64_t h
     cdef Span span
     b.row, b.rows = w.row_spans[t.top].first, w.row_spans[t.bottom - 1].last - w.row_spans[t.top].first
     b.col, b.cols = w.col_spans[t.x].first, w.col_spans[t.x + t.width - 1].last - w.col_spans[t.x].first
     b.size = b.rows * b.cols
     b.alone = b.both = False
-    for i in range(b.rows):
-        height = row_cells(w.g)[b.row + i].size
-        for k in range(i * b.cols, (i + 1) * b.cols):
-            s.pixels[k] = height * w.widths[b.col + k - i * b.cols]
-            s.inverses[k] = 1 / s.pixels[k]
-    if w.single:
-        for k in range(b.size):
-            (<float *> s.inverses)[k] = s.pixels[k]
-    for i in range(1, smaller(w.batch, t.channels)):
-        memcpy(s.pixels + i * b.size, s.pixels, b.size * sizeof(double))
-        if w.single:
-            memcpy(<float *> s.inverses + i * b.size, s.inverses, b.size * sizeof(float))
-        else:
-            memcpy(s.inverses + i * b.size, s.inverses, b.size * sizeof(double))
     for h in range(t.bottom - t.top):
         span = w.row_spans[t.top + h]
-        s.mixes[h] = Mix((span.first - b.row) * b.cols, span.last - span.first > 1, False)
-        s.mixes[h].again = h > 0 and s.mixes[h].first == s.mixes[h - 1].first and s.mixes[h].both == s.mixes[h - 1].both
+        s.mixes[h] = Mix(span.first - b.row, span.last - span.first > 1, False)
+        s.mixes[h].again = h > 0 and s.mixes[h].row == s.mixes[h - 1].row and s.mixes[h].both == s.mixes[h - 1].both
         b.alone |= not s.mixes[h].both
         b.both |= s.mixes[h].both
+    if w.by_rows:
+        count_rows(w, &b, s)
+    else:
+        count_planes(w, &b, smaller(w.batch, t.channels), s)
     return b
 
 
-cdef inline void divide_floats(const float *src, int64_t n, const float *pixels, float *dst) noexcept nogil:
-    """dst[i] = src[i] / pixels[i], rounded once."""
-    cdef int64_t i
-    for i in range(n):
-        dst[i] = src[i] / pixels[i]
+cdef void count_cells(const Spread *w, const Band *b, int64_t row, int64_t at, Scratch *s) noexcept nogil:
+    """The pixels of the cells of a row, from `at` on: as floats if these are single ones, else with one by each."""
+    cdef double height = row_cells(w.g)[b.row + row].size
+    cdef int64_t k
+    for k in range(b.cols):
+        if w.single:
+            (<float *> s.pixels)[at + k] = height * w.widths[b.col + k]
+        else:
+            s.pixels[at + k] = height * w.widths[b.col + k]
+            s.inverses[at + k] = 1 / s.pixels[at + k]
+
+
+cdef inline void divide_floats(const real *src, int64_t n, const real *pixels, real *dst) noexcept nogil:
+    """dst[i] = src[i] / pixels[i], rounded once; whole vectors of them."""
+    cdef int64_t whole = n // VL, i
+    for i in range(whole):
+        store(dst + i * VL, load(src + i * VL) / load(pixels + i * VL))
+    if whole * VL < n:
+        store(dst + whole * VL, load_some(src + whole * VL, n - whole * VL) / load(pixels + whole * VL))
+
+
+cdef inline void divide_vector(const float *src, int64_t n, const double *pixels, const double *inverses, double *dst) noexcept nogil:
+    """divide_line of a vector of which n are read."""
+    store_doubles(dst, quotients(load_floats(src, n), load_doubles(pixels), load_doubles(inverses)))
 
 
 cdef inline void divide_line(int storage, const char *src, int64_t n, const double *pixels, const double *inverses, Scratch *s, double *dst) noexcept nogil:
     """dst[i] = src[i] / pixels[i]; whole vectors of them."""
     cdef const float *floats = <const float *> src if storage == FLOAT32 else s.floats
     cdef const double *values = <const double *> src if storage == FLOAT64 else s.wide
-    cdef int64_t i
+    cdef int64_t whole = n // DOUBLES * DOUBLES, i
     if storage > FLOAT32:
         if storage > FLOAT64:
             widen(storage, src, n, s.wide)
@@ -110,21 +119,10 @@ cdef inline void divide_line(int storage, const char *src, int64_t n, const doub
         return
     if storage < FLOAT32:
         widen_halves(storage, src, n, s.floats)
-    for i in range(divide_up(n, DOUBLES)):
-        store_doubles(
-            dst + i * DOUBLES,
-            quotients(load_floats(floats + i * DOUBLES, n - i * DOUBLES), load_doubles(pixels + i * DOUBLES), load_doubles(inverses + i * DOUBLES)),
-        )
-
-
-cdef inline void divide_planes(const Spread *w, const Band *b, int64_t planes, const char *src, Scratch *s) noexcept nogil:
-    """s.cells[plane, r, k] = src[plane, r, k] / pixels(r, k); several planes are contiguous."""
-    cdef int64_t lines = 1 if b.cols == w.g.cell_cols else b.rows, n = planes * b.size // lines, i
-    for i in range(lines):
-        if w.single:
-            divide_floats(<const float *> src + i * w.g.cell_cols, n, <const float *> s.inverses + i * n, <float *> s.mixed + i * n)
-            continue
-        divide_line(w.storage, src + i * w.g.cell_cols * item_size(w.storage), n, s.pixels + i * n, s.inverses + i * n, s, s.cells + i * n)
+    for i in range(whole // DOUBLES):
+        divide_vector(floats + i * DOUBLES, DOUBLES, pixels + i * DOUBLES, inverses + i * DOUBLES, dst + i * DOUBLES)
+    if whole < n:
+        divide_vector(floats + whole, n - whole, pixels + whole, inverses + whole, dst + whole)
 
 
 cdef inline void put(total *dst, bint halves, doubles v) noexcept nogil:
@@ -137,55 +135,22 @@ cdef inline void put(total *dst, bint halves, doubles v) noexcept nogil:
         store_floats(dst, v)
 
 
-cdef inline void mix_line(const double *above, const double *below, int64_t n, bint both, bint overlapping, bint halves, total *alone, total *shared) noexcept nogil:
-    """alone[k] = above[k] + below[k], shared[k] = above[k] + above[k + 1] + below[k] + below[k + 1], `both` of them or only those above."""
+cdef inline void mix_line(bint both, bint overlapping, bint halves, const double *above, const double *below, int64_t n, total *alone, total *shared) noexcept nogil:
+    """alone[k] = above[k] + below[k], shared[k] = above[k] + above[k + 1] + below[k] + below[k + 1], if cells are `overlapping`; of `both`, or of those above.
+
+    *Assumes:* the first three are compile-time constants of the caller; a vector more is readable than n cells need.
+    """
     cdef int64_t i
-    cdef doubles near, far
+    cdef doubles a = load_doubles(above), b = load_doubles(below), next_a, next_b, far
     for i in range(divide_up(n, DOUBLES)):
-        near = load_doubles(above + i * DOUBLES)
+        next_a, next_b = load_doubles(above + (i + 1) * DOUBLES), load_doubles(below + (i + 1) * DOUBLES)
         if overlapping:
-            far = near + load_doubles(above + i * DOUBLES + 1)
+            far = a + next_doubles(a, next_a)
             if both:
-                far = far + load_doubles(below + i * DOUBLES) + load_doubles(below + i * DOUBLES + 1)
+                far = far + b + next_doubles(b, next_b)
             put(shared + i * DOUBLES, halves, far)
-        if both:
-            near = near + load_doubles(below + i * DOUBLES)
-        put(alone + i * DOUBLES, halves, near)
-
-
-cdef inline void mix_any(const Spread *w, const Band *b, int64_t first, int64_t n, bint both, bint halves, Scratch *s, total *mixed) noexcept nogil:
-    """mix_line of n cells of rows of dx of one kind, each kind in a loop of its own."""
-    cdef const double *cells = s.cells + first
-    cdef total *alone = mixed + (2 * w.room if both else 0) + first
-    if both and w.overlapping:
-        mix_line(cells, cells + b.cols, n, True, True, halves, alone, alone + w.room)
-    elif both:
-        mix_line(cells, cells + b.cols, n, True, False, halves, alone, alone + w.room)
-    elif w.overlapping:
-        mix_line(cells, cells, n, False, True, halves, alone, alone + w.room)
-    else:
-        mix_line(cells, cells, n, False, False, halves, alone, alone + w.room)
-
-
-cdef inline void mix_planes(const Spread *w, const Strip *t, const Band *b, int64_t planes, bint halves, const char *dst, Scratch *s, total *mixed) noexcept nogil:
-    """Sums what columns pick, of all rows or of those needed. Fetches the rows of dx meanwhile."""
-    cdef int64_t size = item_size(w.storage), h, i
-    cdef Mix m
-    if b.cols < NARROW:
-        if w.ahead:
-            fetch_lines(dst, planes * (t.bottom - t.top) * w.g.cols * size, False)
-        if b.alone and not w.single:
-            mix_any(w, b, 0, planes * b.size, False, halves, s, mixed)
-        if b.both:
-            mix_any(w, b, 0, planes * b.size, True, halves, s, mixed)
-        return
-    for i in range(planes):
-        for h in range(t.bottom - t.top):
-            if w.ahead:
-                fetch_lines(dst + (i * w.g.rows + h) * w.g.cols * size, t.width * size, False)
-            m = s.mixes[h]
-            if not m.again and not w.single:
-                mix_any(w, b, i * b.size + m.first, b.cols, m.both, halves, s, mixed)
+        put(alone + i * DOUBLES, halves, a + b if both else a)
+        a, b = next_a, next_b
 
 
 cdef inline void pick_line(const Picks *picks, int64_t n, const total *alone, const total *shared, total *dst) noexcept nogil:
@@ -206,55 +171,22 @@ cdef inline void pick_line(const Picks *picks, int64_t n, const total *alone, co
             store_some_doubles(dst + whole * DOUBLES, n - whole * DOUBLES, pick_doubles(load_doubles(alone + p.first), load_doubles(shared + p.first), p.words))
 
 
-cdef inline void pick_planes(
-    const Spread *w, const Strip *t, const Band *b, int64_t planes, const char *next, Scratch *s, const total *mixed, total *dst, int64_t ld
-) noexcept nogil:
-    """dst[plane, h ld + x] = what each column picks. Fetches the next planes of dy meanwhile."""
-    cdef const Picks *picks = w.picks + t.x // (VL if total is float else DOUBLES)
-    cdef int64_t rows = t.bottom - t.top, share = divide_up(b.size * item_size(w.storage), rows), i, h
-    cdef const total *alone
-    for i in range(planes):
-        for h in range(rows):
-            if w.ahead:
-                fetch_lines(next + (i * rows + h) * share, share, False)
-            alone = mixed + (2 * w.room if s.mixes[h].both else 0) + i * b.size + s.mixes[h].first
-            pick_line(picks, t.width, alone, alone + w.room, dst + h * ld)
-        dst += w.g.rows * ld
-
-
-cdef inline void round_planes(const Spread *w, const Strip *t, int64_t planes, Scratch *s, char *dst) noexcept nogil:
+cdef inline void round_planes(const Spread *w, const Strip *t, int64_t planes, const total *picked, char *dst) noexcept nogil:
     """dst[plane, h, x] = numbers that were picked, of other types than these."""
     cdef int64_t rows = t.bottom - t.top, lines = 1 if t.width == w.g.cols else rows, n = planes * rows * t.width // lines, size = item_size(w.storage), i
     for i in range(lines):
-        if w.storage < FLOAT32:
-            narrow_halves(w.storage, s.picked_floats + i * n, n, dst + i * w.g.cols * size)
+        if total is float:
+            narrow_halves(w.storage, picked + i * n, n, dst + i * w.g.cols * size)
         else:
-            narrow(w.storage, s.picked + i * n, n, dst + i * w.g.cols * size)
+            narrow(w.storage, picked + i * n, n, dst + i * w.g.cols * size)
 
 
-cdef void spread_batch(const Spread *w, const Strip *t, const Band *b, int64_t plane, int64_t planes, Scratch *s) noexcept nogil:
+cdef inline void spread_part(const Spread *w, const Strip *t, const Band *b, int64_t plane, int64_t planes, bint halves, Scratch *s, total *picked) noexcept nogil:
     """The strip's rows of some planes of dx."""
-    cdef const Pool *g = w.g
-    cdef int64_t size = item_size(w.storage)
-    cdef const char *src = w.dy + ((plane * g.cell_rows + b.row) * g.cell_cols + b.col) * size
-    cdef const char *next = src + planes * g.cell_rows * g.cell_cols * size
-    cdef char *dst = w.dx + ((plane * g.rows + t.top) * g.cols + t.x) * size
-    cdef float *floats = <float *> s.mixed
-    divide_planes(w, b, planes, src, s)
-    if w.storage == FLOAT32:
-        mix_planes(w, t, b, planes, False, dst, s, floats)
-        pick_planes(w, t, b, planes, next, s, floats, <float *> dst, g.cols)
-    elif w.storage == FLOAT64:
-        mix_planes(w, t, b, planes, False, dst, s, s.mixed)
-        pick_planes(w, t, b, planes, next, s, s.mixed, <double *> dst, g.cols)
-    elif w.storage < FLOAT32:
-        mix_planes(w, t, b, planes, True, dst, s, floats)
-        pick_planes(w, t, b, planes, next, s, floats, s.picked_floats, t.width)
-        round_planes(w, t, planes, s, dst)
+    if w.by_rows:
+        spread_rows(w, t, b, plane, halves, s, picked)
     else:
-        mix_planes(w, t, b, planes, False, dst, s, s.mixed)
-        pick_planes(w, t, b, planes, next, s, s.mixed, s.picked, t.width)
-        round_planes(w, t, planes, s, dst)
+        spread_batch(w, t, b, plane, planes, halves, s, picked)
 
 
 cdef void spread_planes(const void *work, int64_t index, void *slab) noexcept nogil:
@@ -263,20 +195,29 @@ cdef void spread_planes(const void *work, int64_t index, void *slab) noexcept no
     cdef Scratch *s = <Scratch *> slab
     cdef Strip t = strip(&w.cut, index)
     cdef Band b = begin_band(w, &t, s)
-    cdef int64_t i
-    for i in range(divide_up(t.channels, w.batch)):
-        spread_batch(w, &t, &b, t.channel + i * w.batch, smaller(w.batch, t.channels - i * w.batch), s)
+    cdef int64_t plane = t.channel, end = t.channel + t.channels, planes
+    while plane < end:
+        planes = smaller(w.batch, end - plane)
+        if w.storage == FLOAT32:
+            spread_part(w, &t, &b, plane, planes, False, s, <float *> NULL)
+        elif w.storage == FLOAT64:
+            spread_part(w, &t, &b, plane, planes, False, s, <double *> NULL)
+        elif w.storage < FLOAT32:
+            spread_part(w, &t, &b, plane, planes, True, s, <float *> s.picked)
+        else:
+            spread_part(w, &t, &b, plane, planes, False, s, s.picked)
+        plane += planes
 
 
 cdef void plan_planes(Spread *w, int threads) noexcept nogil:
     """Cuts strips of planes, whole vectors wide, or of whole planes if these are small."""
     cdef const Pool *g = w.g
     cdef int64_t values = g.rows * g.cols, i
-    w.batch = 1
+    w.batch, w.by_rows = 1, g.cell_cols >= LONG
     if values <= BATCH:
         w.cut = cut(1, g.planes, larger(smaller(larger(PLANES, 2 * BATCH // values), g.planes // (STRIPS * threads)), 1), TILE, g.rows, g.cols, threads)
         w.cut.width, w.cut.height = g.cols, g.rows
-        w.batch = smaller(BATCH // values, w.cut.channels)
+        w.batch = 1 if w.by_rows else smaller(BATCH // values, w.cut.channels)
     else:
         w.cut = cut(1, g.planes, PLANES, TILE, g.rows, g.cols, threads)
         w.cut.width = larger(smaller(WIDE_CELLS * g.cols // g.cell_cols, WIDE) // LINE, 1) * LINE
@@ -286,25 +227,35 @@ cdef void plan_planes(Spread *w, int threads) noexcept nogil:
         w.single &= w.row_spans[i].last - w.row_spans[i].first == 1
 
 
+cdef int64_t cell_rows_of(const Spread *w) noexcept nogil:
+    """Rows of cells of a strip, at most."""
+    return smaller(w.cut.height + 1, w.g.cell_rows)
+
+
 cdef void size_planes(Spread *w) noexcept nogil:
-    """The room for cells of a batch: those of its rows, one more, and what vectors read beyond."""
-    w.room = whole(w.batch * (smaller(w.cut.height + 1, w.g.cell_rows) + 1) * w.cells + LINE)
+    """The room for a row of cells, or for those of a batch: its rows, one more, and what vectors read beyond."""
+    w.room = whole((1 if w.by_rows else w.batch * (cell_rows_of(w) + 1)) * w.cells) + VL
+
+
+cdef int64_t rooms(const Spread *w) noexcept nogil:
+    """How many of them cells take: one for each row, and one of zeros."""
+    return cell_rows_of(w) + 1 if w.by_rows else 1
 
 
 cdef int64_t planes_size(const Spread *w) noexcept nogil:
     """Doubles of one thread's buffers."""
-    cdef int64_t picked = 0 if w.storage == FLOAT32 or w.storage == FLOAT64 else w.batch * w.cut.height * smaller(w.cut.width, w.g.cols)
-    return 8 * w.room + 2 * w.cut.height + picked + 2 * LINE
+    cdef int64_t picked = 0 if w.storage == FLOAT32 or w.storage == FLOAT64 else whole(w.batch * w.cut.height * smaller(w.cut.width, w.g.cols))
+    return (4 * rooms(w) + 4) * w.room + picked + whole(2 * w.cut.height) + whole(cell_rows_of(w))
 
 
 cdef void place_planes(const Spread *w, double *slab, Scratch *s) noexcept nogil:
     """Gives a thread its buffers."""
     s.pixels = slab
-    s.inverses = s.pixels + w.room
-    s.cells = s.inverses + w.room
-    s.wide = s.cells + w.room
+    s.inverses = s.pixels + rooms(w) * w.room
+    s.cells = s.inverses + rooms(w) * w.room
+    s.wide = s.cells + rooms(w) * w.room
     s.floats = <float *> s.wide
-    s.mixed = s.wide + w.room
-    s.mixes = <Mix *> (s.mixed + 4 * w.room)
-    s.picked = <double *> (s.mixes + w.cut.height)
-    s.picked_floats = <float *> s.picked
+    s.mixed = s.wide + rooms(w) * w.room
+    s.picked = s.mixed + 4 * w.room
+    s.mixes = <Mix *> (slab + planes_size(w) - whole(2 * w.cut.height) - whole(cell_rows_of(w)))
+    s.tables = <int64_t *> (slab + planes_size(w) - whole(cell_rows_of(w)))

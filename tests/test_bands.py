@@ -153,10 +153,15 @@ SUMMED = [  # of x, for the gradient of the filter: dots,
     Problem(n=2, h=24, w=26, c=96, k=70, groups=2, dilations=(2, 3), padding="SAME"),
     Problem(n=2, h=12, w=31, c=33, k=290, padding=(0, 2, 3, 1)),
 ]
+STRIPS = [  # of pairs of channels, which rows fall into
+    Problem(n=1, h=4, w=137, c=66, k=66, padding="SAME"),
+    Problem(n=2, h=5, w=170, c=64, k=70, r=5, s=4, padding=(2, 1, 0, 3)),
+    Problem(n=1, h=12, w=24, c=512, k=512, padding="SAME"),  # two, since whole rows are not kept
+]
 CASES = [
     pytest.param(op, problem, id=f"{op}-{problem}")
     for op in DENSE
-    for problem in (*PROBLEMS, *LAST, *PLANES, *([LONGEST, *SUMMED] if op.result == "filter" else SHEETS))
+    for problem in (*PROBLEMS, *LAST, *PLANES, *([LONGEST, *SUMMED] if op.result == "filter" else [*SHEETS, *STRIPS]))
 ]
 
 conv = running("conv")

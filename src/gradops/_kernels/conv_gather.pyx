@@ -7,8 +7,8 @@ larger than src each thread has its own channels. Packed: the filter once; patch
 lie, or a band of rows of src is short, from which each tap reads its own. Two forms: *pixel rows* (a = patches, b = filter) vectorises over the
 channels of dst, *channel rows* (a = filter, b = patches) over its pixels: where channels come first and make no band, or patches are packed for few
 channels of dst; there, one thread computes all lanes of columns of some rows, or each tap reads its own from a sheet of planes. Tiles multiply
-groups in bundles, few channels of dst in blocks of pixels, many channels of src in chunks, odd ones beside zeros, and long rows of a band in
-strips. Patches in planes of dst are one product, of pixel rows or, if they have two columns, channel rows.
+groups in bundles, few channels of dst in blocks of pixels, many channels of src in chunks, and odd ones beside zeros. Long rows of a band of
+pairs fall into strips. Patches in planes of dst are one product, of pixel rows or, if they have two columns, channel rows.
 
 *Assumes:* src, filter and dst are contiguous and aligned; the problem is not empty.
 """
@@ -63,7 +63,7 @@ cdef struct Gather:
     int64_t ldp                                         # and the distance of their slots, and of sums
     int64_t unit, tile_rows                             # pixels that blocks do not split, and of a tile (TILE), of which a register tile has two rows
     int64_t tile_steps                                  # slots of it, or pairs
-    int64_t strips                                      # that columns are computed in, one after the other
+    int64_t strips, strip                               # that columns are computed in, one after the other, and how many all but the last one have
     int64_t threads
     int64_t *panels                                     # where the packed filter of each lane pair begins, in reals of one group
     bint filter_first                                   # whether blocks of the same channels follow each other, not of the same pixels
@@ -185,7 +185,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
     index = index // parts // bundles
     if w.strips > 1:
         each = strip_spans(w, &p)
-        b.strip, index = strip_of(p.col, w.strips, index // each), index % each
+        b.strip, index = strip_of(p.col, w.strip, index // each), index % each
         p.col = &b.strip
     b.slides = last
     memset(last, 0, sizeof(last))

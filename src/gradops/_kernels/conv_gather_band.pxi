@@ -13,6 +13,8 @@ cdef enum:
     LONG_ROW = 64                                       # pixels of a row of so few channels that it is not
     MOST_PHASES = 4                                     # phases whose results are put in order before planes of them are written, at most,
     MOST_IMAGE = 128                                    # and channels of them
+    STRIP = 4 * MR                                      # columns of a strip of rows that are longer than a block, register tiles,
+    MANY_PAIRED = 64                                    # of so many channels
     LEAST_BANDED = 2 * MR                               # of pixels that are multiplied at a time
     MOST_TILES = PIXELS // 2                            # of a block: no row has fewer than LEAST_COLUMNS pixels, no tile fewer than half of MR but one of a row
 
@@ -62,11 +64,44 @@ cdef bint divides_rows(const Problem *g, int64_t columns) noexcept nogil:
 
 
 cdef void fit_band(Gather *w) noexcept nogil:
-    """Has a band of planes as many rows as there is room for, wherever it begins. Patches of what a band of more would read, 3x3 to 5x5 taps with strides of 3 and 4,
-    64 channels, take 1.05 to 1.15 times as long (float32), 1.4 to 2.3 (16 bits, 2 threads of a Zen 4)."""
+    """Has a band fall into strips or, of planes, have as many rows as there is room for, wherever it begins. Patches of what a band of more would read, 3x3 to 5x5 taps
+    with strides of 3 and 4, 64 channels, take 1.05 to 1.15 times as long (float32), 1.4 to 2.3 (16 bits, 2 threads of a Zen 4)."""
     cdef Patches p = pair_patches(w, 0, 0)
-    if has_band(&p) and not keeps_band(w, &p):
+    cdef int64_t columns = strip_columns(w, &p)
+    if columns:
+        w.strips, w.strip, w.unit = divide_up(p.col.count, columns), columns, columns
+    elif has_band(&p) and not keeps_band(w, &p):
         w.fold.pixels = banded_pixels(w.g, p.row, p.col, band_room(w))
+
+
+cdef bint keeps_strips(const Gather *w, const Patches *p, int64_t columns) noexcept nogil:
+    """Whether bands of strips of so many columns are kept: of the first one, and of the last, which may be narrower."""
+    cdef int64_t last = divide_up(p.col.count, columns) - 1
+    cdef Patches some = p[0]
+    cdef Lane strip = strip_of(p.col, columns, last)
+    some.col = &strip
+    if last and not keeps_band(w, &some):
+        return False
+    strip = strip_of(p.col, columns, 0)
+    return keeps_band(w, &some)
+
+
+cdef bint fills_strips(int64_t count, int64_t columns) noexcept nogil:
+    """Whether so many columns fall into strips that are about as wide, of which threads get as much to do."""
+    return count <= columns or count % columns == 0 or 3 * (count % columns) >= 2 * columns
+
+
+cdef int64_t strip_columns(const Gather *w, const Patches *p) noexcept nogil:
+    """How many columns strips of a band of pairs have, register tiles, up to STRIP; 0 if there are none. Channels last, many: blocks of one row, each of which copies
+    all rows that its taps read, take 1.0 to 1.1 times as long as those of two rows of a strip, and where whole rows are not kept patches take 1.0 to 1.15 times as
+    long (64 to 512 channels; of 16, or in groups of 32, 0.92 to 0.95; planes 0.98 to 1.0; 2 threads of a Zen 4)."""
+    cdef int64_t columns = STRIP, count = p.col.count
+    cdef bint long_rows = count > w.fold.pixels
+    if PAIR == 1 or w.g.src_c != 1 or w.g.src_channels < MANY_PAIRED or p.row.taps == 1 or (keeps_band(w, p) and not long_rows):
+        return 0
+    while columns and not ((long_rows or fills_strips(count, columns)) and keeps_strips(w, p, columns)):
+        columns -= MR
+    return columns
 
 
 cdef void fit_rows(Gather *w) noexcept nogil:
@@ -78,7 +113,7 @@ cdef void fit_rows(Gather *w) noexcept nogil:
     if not keeps_band(w, &p):
         return
     w.strips = band_strips(w, &p)
-    columns = divide_up(columns, w.strips)
+    columns = w.strip = divide_up(columns, w.strips)
     if columns <= w.fold.pixels:
         w.unit, w.tile_rows = columns, divide_up(columns, divide_up(columns, TILE))
 
@@ -86,20 +121,13 @@ cdef void fit_rows(Gather *w) noexcept nogil:
 cdef int64_t band_strips(const Gather *w, const Patches *p) noexcept nogil:
     """Into how many strips columns fall: 1 if no row is longer than a block, or a strip's band would not be kept; else as many as have the fewest register tiles."""
     cdef int64_t columns = p.col.count, least = divide_up(columns, PIXELS), strips = least, i
-    cdef Patches some = p[0]
-    cdef Lane strip
     if least == 1 or w.fold.rows:
         return 1
     for i in range(least, 2 * least):
         if i * divide_up(divide_up(columns, i), MR) < strips * divide_up(divide_up(columns, strips), MR):
             strips = i
     strips = divide_up(columns, divide_up(columns, strips))
-    some.col = &strip
-    for i in range(2):                                  # the first one, and the last, which may be narrower
-        strip = strip_of(p.col, strips, i * (strips - 1))
-        if not keeps_band(w, &some):
-            return 1
-    return strips
+    return strips if keeps_strips(w, p, divide_up(columns, strips)) else 1
 
 
 cdef int64_t longest_band(const Lane *row, const Lane *col, int64_t pixels) noexcept nogil:

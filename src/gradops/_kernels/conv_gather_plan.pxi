@@ -54,10 +54,10 @@ cdef int64_t spans(const Gather *w, const Patches *p) noexcept nogil:
     return sheet_spans(w) if w.sheets else shares(w, pixels(p), w.strips)
 
 
-cdef Lane strip_of(const Lane *col, int64_t strips, int64_t index) noexcept nogil:
-    """Columns of one of some strips, of which the last one may have fewer."""
+cdef Lane strip_of(const Lane *col, int64_t width, int64_t index) noexcept nogil:
+    """One of some strips of so many columns, of which the last one may have fewer."""
     cdef Lane strip = col[0]
-    cdef int64_t width = divide_up(col.count, strips), begin = index * width
+    cdef int64_t begin = index * width
     strip.count = smaller(width, col.count - begin)
     strip.out_start += col.out_step * begin
     strip.src_start += col.src_unit * col.z_step * begin
@@ -67,8 +67,10 @@ cdef Lane strip_of(const Lane *col, int64_t strips, int64_t index) noexcept nogi
 cdef int64_t strip_spans(const Gather *w, const Patches *p) noexcept nogil:
     """Into how many spans each strip of a lane pair's columns falls, or all of them."""
     cdef Patches first = p[0]
-    cdef Lane strip = strip_of(p.col, w.strips, 0)
-    first.col = &strip
+    cdef Lane strip
+    if w.strips > 1:
+        strip = strip_of(p.col, w.strip, 0)
+        first.col = &strip
     return spans(w, &first)
 
 
@@ -108,7 +110,7 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
     w.in_turns = w.channel_rows and has_turns(w)
     w.beside = w.channel_rows and not w.in_turns and w.g.col_lanes > 1 and w.g.dst_x == 1
     w.unit, w.tile_rows = NR if w.channel_rows else MR, TILE
-    w.tile_steps, w.strips = even_steps(w), 1
+    w.tile_steps, w.strips, w.strip = even_steps(w), 1, 0
     if TILE > 1 and pairs == 1 and not w.channel_rows:
         fit_rows(w)
     elif pairs == 1 and not w.channel_rows and w.fold.rows == 0:

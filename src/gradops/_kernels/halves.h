@@ -152,6 +152,11 @@ static inline vec pair_narrowed(int bfloat, vec low, vec high) {
     return (vec)(__builtin_convertvector(*(const half_bits *)first, float_bits) | __builtin_convertvector(*(const half_bits *)second, float_bits) << 16);
 }
 
+/* The same of sums of products of such numbers. */
+static inline vec pair_of_sums(int bfloat, vec low, vec high) {
+    return bfloat ? (vec)(rounded_sum(low) >> 16 | (rounded_sum(high) & 0xffff0000u)) : pair_narrowed(0, low, high);
+}
+
 static inline void widen_pair(int bfloat, vec both, real *low, real *high) {
     const float_bits words = (float_bits)both;
     uint16_t first[FLOATS], second[FLOATS];
@@ -214,7 +219,7 @@ static inline __attribute__((always_inline)) void store_wide(int held, char *p, 
         _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v[0], 0));
         _mm256_storeu_si256((__m256i *)p + 1, _mm512_cvtps_ph((__m512)v[1], 0));
     } else if (held == 1) {
-        store((real *)p, pair_narrowed(1, v[0], v[1]));
+        store((real *)p, pair_of_sums(1, v[0], v[1]));
     } else {
         store_reals(held, (real *)p, v);
     }
@@ -226,7 +231,7 @@ static inline __attribute__((always_inline)) void store_wide_past(int held, char
         __m512i low = _mm512_castsi256_si512(_mm512_cvtps_ph((__m512)v[0], 0));
         store_past((real *)p, (vec)_mm512_inserti64x4(low, _mm512_cvtps_ph((__m512)v[1], 0), 1));
     } else if (held == 1) {
-        store_past((real *)p, pair_narrowed(1, v[0], v[1]));
+        store_past((real *)p, pair_of_sums(1, v[0], v[1]));
     } else {
         store_past((real *)p, v[0]);
     }
@@ -297,13 +302,13 @@ static inline void store_stored_twins(int storage, char *a, char *b, int64_t n, 
     store_some((real *)b, n, upper_half(v));
 }
 static inline void store_stored_pairs(int storage, char *dst, int64_t n, vec even, vec odd) {
-    GRADOPS_HALVES(storage, _mm512_mask_storeu_epi16(dst, n < 2 * VL ? (1u << n) - 1 : ~0u, (__m512i)pair_narrowed(storage, even, odd)); return;)
+    GRADOPS_HALVES(storage, _mm512_mask_storeu_epi16(dst, n < 2 * VL ? (1u << n) - 1 : ~0u, (__m512i)pair_of_sums(storage, even, odd)); return;)
     if (n < 2 * VL) store_some_pairs((real *)dst, n, even, odd);
     else store_pair((real *)dst, even, odd);
 }
 static inline void store_stored_twin_pairs(int storage, char *a, char *b, int64_t n, vec even, vec odd) {
     GRADOPS_HALVES(storage,
-        const __m512i words = (__m512i)pair_narrowed(storage, even, odd);
+        const __m512i words = (__m512i)pair_of_sums(storage, even, odd);
         _mm256_mask_storeu_epi16(a, (__mmask16)((1u << n) - 1), _mm512_castsi512_si256(words));
         _mm256_mask_storeu_epi16(b, (__mmask16)((1u << n) - 1), _mm512_extracti64x4_epi64(words, 1));
         return;

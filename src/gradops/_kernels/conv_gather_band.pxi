@@ -93,8 +93,8 @@ cdef bint fills_strips(int64_t count, int64_t columns) noexcept nogil:
 
 cdef int64_t strip_columns(const Gather *w, const Patches *p) noexcept nogil:
     """How many columns strips of a band of pairs have, register tiles, up to STRIP; 0 if there are none. Channels last, many: blocks of one row, each of which copies
-    all rows that its taps read, take 1.0 to 1.1 times as long as those of two rows of a strip, and where whole rows are not kept patches take 1.0 to 1.15 times as
-    long (64 to 512 channels; of 16, or in groups of 32, 0.92 to 0.95; planes 0.98 to 1.0; 2 threads of a Zen 4)."""
+    all rows that its taps read, take 1.0 to 1.07 times as long as those of two rows of a strip, and so do patches where whole rows are not kept; on a disturbed machine
+    up to 1.15 (64 to 512 channels; of 16, or in groups of 32, 0.92 to 0.95; planes 0.98 to 1.0; 2 threads of a Zen 4)."""
     cdef int64_t columns = STRIP, count = p.col.count
     cdef bint long_rows = count > w.fold.pixels
     if PAIR == 1 or w.g.src_c != 1 or w.g.src_channels < MANY_PAIRED or p.row.taps == 1 or (keeps_band(w, p) and not long_rows):

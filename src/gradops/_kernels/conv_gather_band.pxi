@@ -13,8 +13,8 @@ cdef enum:
     LONG_ROW = 64                                       # pixels of a row of so few channels that it is not
     MOST_PHASES = 4                                     # phases whose results are put in order before planes of them are written, at most,
     MOST_IMAGE = 128                                    # and channels of them
-    STRIP = 4 * MR                                      # columns of a strip of rows that are longer than a block, register tiles,
-    MANY_PAIRED = 64                                    # of so many channels
+    STRIP = 4 * MR                                      # columns of a strip of a band of pairs, at most, which is for so many channels
+    MANY_PAIRED = 64
     LEAST_BANDED = 2 * MR                               # of pixels that are multiplied at a time
     MOST_TILES = PIXELS // 2                            # of a block: no row has fewer than LEAST_COLUMNS pixels, no tile fewer than half of MR but one of a row
 
@@ -88,7 +88,7 @@ cdef bint keeps_strips(const Gather *w, const Patches *p, int64_t columns) noexc
 
 cdef bint fills_strips(int64_t count, int64_t columns) noexcept nogil:
     """Whether so many columns fall into strips that are about as wide, of which threads get as much to do."""
-    return count <= columns or count % columns == 0 or 3 * (count % columns) >= 2 * columns
+    return count % columns == 0 or 3 * (count % columns) >= 2 * columns
 
 
 cdef int64_t strip_columns(const Gather *w, const Patches *p) noexcept nogil:

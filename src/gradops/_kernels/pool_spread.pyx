@@ -78,7 +78,7 @@ cdef struct Scratch:
     double *pixels                                      # of the cells of a band
     double *inverses
     int64_t *tables                                     # where those of each row of cells begin
-    double *cells                                       # of a plane of a band, or of two rows
+    double *cells                                       # of a plane of a band; of rows that are done one by one, each in a room of its own, before one of zeros
     double *mixed                                       # sums of row cells, or of two, of columns alone and shared: float64, or as many float32 in half the room
     Mix *mixes                                          # of each row
     double *picked                                      # rows of dx before they are rounded

@@ -1,4 +1,4 @@
-"""Part of `pool_spread`: planes whose rows of cells are long, a row of dx after the other. All rows are sums of two, if need be of one and a row of
+"""Part of `pool_spread`: planes whose rows of cells are long, a row of dx after the other. All rows but single quotients are sums of two, if need be of one and a row of
 negative zeros, which change no number: branches that follow the cells are guessed wrongly, which takes as long as the sums. A row is picked when the
 next one has been summed, since vectors of what has just been written in parts are long in coming."""
 

@@ -58,6 +58,7 @@ PROBLEMS = [
     Problem(n=3, h=7, w=7, c=24, k=48, r=11, s=11, padding="SAME"),
 ]
 LAST = [  # whose channels come last
+    Problem(n=1, h=4, w=36, c=600, k=20, padding="SAME"),  # passes of a row of taps, which some tiles need not
     Problem(n=2, h=3, w=330, c=128, k=64, padding="SAME"),  # strips of long rows, with chunks or without
     Problem(n=1, h=4, w=300, c=38, k=41, padding="SAME"),
     Problem(n=2, h=11, w=70, c=48, k=40, r=5, padding="SAME"),  # bands that slide down images, with chunks or without

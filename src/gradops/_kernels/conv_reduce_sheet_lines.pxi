@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 from _gemm cimport TAPS, Operands, Taps, at_result, gemm_tile, operands
 from _lines cimport lines_left
-from _patches cimport Patches
+from _patches cimport Patches, src_index
 from _problem cimport divide_up, part, smaller
 from _sheet cimport tap_place
 from _storage cimport real, MR, NR, NV, PAIR, REAL_STORAGE, TILE, VL, place_halves, widen_block
@@ -15,6 +15,23 @@ cdef int64_t place_lines(const Reduce *w, const Patches *p, const Piece *at, int
         lies[i] = (i // at.rows * w.sheets.row.pitch + i % at.rows) * w.sheets.col.pitch // PAIR
         depths[i] = divide_up(p.col.count, PAIR)
     return at.images * at.rows
+
+
+cdef struct Run:                                        # the rows of pixels that read rows of the image with a tap, from the first to the last one
+    int64_t first, count
+
+
+cdef Run run_inside(const Patches *p, const Piece *at, int64_t tap_row) noexcept nogil:
+    """One, which reads zeros, if none does. Without those before and after, 3x3 taps take 0.97 to 1.0 of the time (bfloat16, 7x7 to 56x56 pixels, 2 threads of a Zen 4)."""
+    cdef int64_t end = at.images * at.rows
+    cdef Run r
+    r.first = 0
+    while r.first < end - 1 and not 0 <= src_index(p.row, at.row + r.first % at.rows, tap_row) < p.g.src_rows:
+        r.first += 1
+    while r.first < end - 1 and not 0 <= src_index(p.row, at.row + (end - 1) % at.rows, tap_row) < p.g.src_rows:
+        end -= 1
+    r.count = end - r.first
+    return r
 
 
 cdef void turn_dy(const Reduce *w, const Patches *p, const Panel *b, const Piece *at) noexcept nogil:
@@ -52,6 +69,7 @@ cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, cons
     cdef int64_t taps = p.row.taps * p.col.taps, tiles = divide_up(b.inputs, MR), panels = divide_up(b.channels, NR), panel, tap, t, first, end, distance = sums_at(w, b, taps, 1, 0)
     cdef int64_t[SHEET_LINES] lies, depths
     cdef int64_t[SHEET_SLOTS] places
+    cdef Run[SHEET_SLOTS] runs
     cdef Taps lines
     cdef Fetched fetched = next_piece(w, p, b, next)
     cdef Operands product = operands(0, &lines, s.ld, NR, w.ldc * taps if w.innermost else w.ldc, accumulate)
@@ -63,12 +81,14 @@ cdef void multiply_lines(const Reduce *w, const Patches *p, const Panel *b, cons
     lines.at, lines.depth, lines.count = lies, depths, place_lines(w, p, at, lies, depths)
     product.two = divide_up(lines_left(&fetched.x) + lines_left(&fetched.dy), panels * taps * tiles * lines.count)
     for tap in range(taps):
-        places[tap] = tap_place(p.row, p.col, &s.col, s.plane, tap)
+        places[tap], runs[tap] = tap_place(p.row, p.col, &s.col, s.plane, tap), run_inside(p, at, tap // p.col.taps)
     for panel in range(panels):
         dy = b.dy + panel * DEPTH * NR
         for t in range(tiles):
             first, end = part(b.inputs, t, tiles), part(b.inputs, t + 1, tiles)
             x, c = b.patch + first * s.ld, b.c + sums_at(w, b, taps, 0, first) + panel * NR
             for tap in range(taps):
+                lines.at, lines.depth, lines.count = lies + runs[tap].first, depths + runs[tap].first, runs[tap].count
                 one = take_next(&fetched, lines.count * product.two, &product.one)
-                line_tile(<int> (end - first), NV if b.channels - panel * NR > VL else 1, &product, at_result(True, x, places[tap]), dy, c + tap * distance, one, NULL)
+                line_tile(<int> (end - first), NV if b.channels - panel * NR > VL else 1, &product, at_result(True, x, places[tap]), dy + runs[tap].first * depths[0] * NR,
+                          c + tap * distance, one, NULL)

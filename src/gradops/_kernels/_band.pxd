@@ -8,7 +8,7 @@ pixels, what two neighbouring pixels read of a channel.
 from libc.stdint cimport int64_t
 from _gemm cimport KC, Taps
 from _lines cimport Lines, lines_of, no_lines
-from _patches cimport BY_PIXEL, Line, Patches, Pixel, clear_block, line_of, pack_line, pack_run, pixel, src_index
+from _patches cimport BY_PIXEL, Line, Patches, Pixel, clear_block, line_of, pack_line, pack_run, pixel, reads_row
 from _problem cimport Problem, Lane, divide_up, larger, smaller
 from _storage cimport real, FLOAT32, PAIR, REAL_STORAGE, TILE, VL, item_size, pair_ahead, pair_columns, place_halves, place_pairs, widen_block
 
@@ -209,9 +209,9 @@ cdef inline Taps taps_inside(const Patches *p, const Taps *taps, int64_t slot, i
     does. Where their slots begin."""
     cdef int64_t begin = 0, end = p.row.taps, run = tap_run(p), tap = slot // run, row = p.col.taps * p.g.src_channels // run, i
     cdef Taps some
-    while begin < end and not 0 <= src_index(p.row, u, begin) < p.g.src_rows:
+    while begin < end and not reads_row(p, u, begin):
         begin += 1
-    while begin < end and not 0 <= src_index(p.row, u, end - 1) < p.g.src_rows:
+    while begin < end and not reads_row(p, u, end - 1):
         end -= 1
     begin, end = larger(begin * row - tap, 0), smaller(end * row - tap, taps.count)
     first[0] = slot

@@ -93,6 +93,11 @@ cdef inline int64_t src_index(const Lane *lane, int64_t t, int64_t tap) noexcept
     return lane.src_start + lane.src_unit * (lane.z_step * t + lane.tap_step * tap)
 
 
+cdef inline bint reads_row(const Patches *p, int64_t u, int64_t tap_row) noexcept nogil:
+    """Whether pixels of row u read a row of src with a row of taps: it lies inside."""
+    return 0 <= src_index(p.row, u, tap_row) < p.g.src_rows
+
+
 cdef inline void pack_run(int storage, const char *line, int64_t begin, int64_t count, int64_t limit, real *dst) noexcept nogil:
     """dst[i] = line[begin + i] where 0 <= begin + i < limit, else 0."""
     cdef int64_t low = smaller(larger(-begin, 0), count), high = larger(smaller(limit - begin, count), low)

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 from _band cimport Band, band_index, band_rows, band_run, band_size, fits_band, pack_band, place_band, slot_index
 from _gemm cimport Operands, Stream, Taps, operands, stream, gemm_packed
-from _patches cimport Patches, Pixel, Rows, advance, slots as slots_of, src_index
+from _patches cimport Patches, Pixel, Rows, advance, reads_row, slots as slots_of, src_index
 from _problem cimport Problem, divide_up, smaller, larger
 from _storage cimport real, LINE, MR, NR, PAIR, TILE, VL, item_size
 from _window cimport LEAST_CHANNELS, MOST_CHANNELS as MOST_WINDOWS, ROW_TAPS, Windows, sum_channels, sum_t
@@ -197,7 +197,7 @@ cdef void multiply_windows(const Patches *p, const Band *band, const Taps *rows,
 cdef void place_window(const Patches *p, const Pixel *at, int64_t tap_row, int64_t depth, int64_t *low, int64_t *high) noexcept nogil:
     """The steps of pixels from `at` on that read columns of the image with a row of taps; none if its row lies outside."""
     cdef int64_t step = p.col.z_step, begin = 0, end = divide_up((depth - 1) * step + ROW_TAPS, step)
-    if not 0 <= src_index(p.row, at.u, tap_row) < p.g.src_rows:
+    if not reads_row(p, at.u, tap_row):
         end = 0
     while begin < end and src_index(p.col, at.v + begin, step - 1) < 0:
         begin += 1

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 from _gemm cimport TAPS, Operands, Taps, at_result, gemm_tile, operands
 from _lines cimport lines_left
-from _patches cimport Patches, src_index
+from _patches cimport Patches, reads_row
 from _problem cimport divide_up, part, smaller
 from _sheet cimport tap_place
 from _storage cimport real, MR, NR, NV, PAIR, REAL_STORAGE, TILE, VL, place_halves, widen_block
@@ -26,9 +26,9 @@ cdef Run run_inside(const Patches *p, const Piece *at, int64_t tap_row) noexcept
     cdef int64_t end = at.images * at.rows
     cdef Run r
     r.first = 0
-    while r.first < end - 1 and not 0 <= src_index(p.row, at.row + r.first % at.rows, tap_row) < p.g.src_rows:
+    while r.first < end - 1 and not reads_row(p, at.row + r.first % at.rows, tap_row):
         r.first += 1
-    while r.first < end - 1 and not 0 <= src_index(p.row, at.row + (end - 1) % at.rows, tap_row) < p.g.src_rows:
+    while r.first < end - 1 and not reads_row(p, at.row + (end - 1) % at.rows, tap_row):
         end -= 1
     r.count = end - r.first
     return r

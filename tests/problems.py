@@ -118,11 +118,18 @@ def named(value):
 
 
 @lru_cache(maxsize=8)
-def exact_case(op, problem):
+def exact(op, problem):
     """Operands of small integers, in float64, and what the reference says. Whether sums of so many products are exact, their largest possible one says."""
     operands = random_integers(op.shapes(problem), np.float64, seed=len(str(problem)))
     largest = np.multiply(*(np.abs(operand).max(initial=0) for operand in operands)) * op.depth(problem)
     return operands, Expected(op.reference(problem, *operands), largest, op.depth(problem), "float32")
+
+
+@lru_cache(maxsize=8)
+def exact_case(op, problem, dtype):
+    """The same with the operands in a dtype."""
+    operands, expected = exact(op, problem)
+    return [operand.astype(dtype_named(dtype)) for operand in operands], expected
 
 
 @lru_cache(maxsize=2)

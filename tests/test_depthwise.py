@@ -4,7 +4,7 @@ import pytest
 from checks import check_edge, check_threads, running
 from problems import exact_case, rounded_case
 
-from gradops.testing import OPS, Problem, assert_close, assert_exact, dtype_named
+from gradops.testing import OPS, Problem, assert_close, assert_exact
 
 OPS_OF_KIND = [op for op in OPS.values() if op.kind == "depthwise"]
 PROBLEMS = [
@@ -30,9 +30,9 @@ every_case = pytest.mark.parametrize(("op", "problem"), CASES)
 
 @every_case
 def test_small_integers_give_exact_results(op, problem, whole_level):
-    operands, expected = exact_case(op, problem)
     for dtype in ("float32", "bfloat16"):
-        got = op(problem, *(operand.astype(dtype_named(dtype)) for operand in operands), num_threads=2)
+        operands, expected = exact_case(op, problem, dtype)
+        got = op(problem, *operands, num_threads=2)
         assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides == (3, 3))
 
 

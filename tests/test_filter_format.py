@@ -6,13 +6,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from problems import CONVOLUTIONS, COVERING, LARGER, rows
+from checks import own_dtypes
+from problems import CONVOLUTIONS, COVERING, LARGER, exact_case, normal_operands, rows
 
 from gradops._algorithms import MIRRORED, Arithmetic
 from gradops._arrays import STORAGE
 from gradops._call import compute, follow, recipe
 from gradops._geometry import attributes, plan
-from gradops.testing import OPS, Problem, accepting, dtype_named, forced, random_integers, random_normal
+from gradops.testing import OPS, Problem, accepting, forced
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -43,8 +44,7 @@ def check(op, problem, dtype, algorithm=None, filter_format="KRSC"):
     orders = {
         algorithm or planned(op, problem, order).algorithms[Arithmetic.FLOATS][0] for order in ("RSCK", filter_format)
     }
-    draw = random_integers if "gemv" in orders else random_normal
-    first, second = draw(op.shapes(problem), dtype_named(dtype), seed=3)
+    first, second = exact_case(op, problem, dtype)[0] if "gemv" in orders else normal_operands(op, problem, dtype)
     named = dict(zip(op.operands, (first, second), strict=True))
     expected = op(problem, first, second)
     found = planned(op, problem, filter_format)
@@ -69,7 +69,7 @@ def test_both_orders_give_the_same_bits(op, problem):
 
 @pytest.mark.parametrize(("op", "problem"), rows(LARGER, CONVOLUTIONS), ids=str)
 def test_both_orders_give_the_same_bits_at_every_level(op, problem, level):
-    for dtype in DTYPES:
+    for dtype in own_dtypes(op):
         for algorithm in ("conv", "winograd", "stem", "depthwise", "col2im", *MIRRORED):
             with forced(algorithm=algorithm):
                 check(op, problem, dtype)
@@ -94,7 +94,7 @@ SQUARES = [
 @pytest.mark.parametrize("op", [op for op in OPS.values() if op.kind == "dense"], ids=str)
 def test_taps_may_lie_innermost(op, problem, layout, level):
     problem = replace(problem, layout=layout)
-    for dtype, algorithm in product(DTYPES, planned(op, problem, "KCRS").algorithms[Arithmetic.FLOATS]):
+    for dtype, algorithm in product(own_dtypes(op), planned(op, problem, "KCRS").algorithms[Arithmetic.FLOATS]):
         with forced(algorithm=algorithm):
             check(op, problem, dtype, filter_format="KCRS")
 

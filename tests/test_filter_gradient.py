@@ -65,9 +65,9 @@ CASES = [
 
 @pytest.mark.parametrize("problem", CASES)
 def test_small_integers_give_exact_results(problem, level):
-    operands, expected = exact_case(OP, problem)
     for dtype in own_dtypes(OP):
-        got = implicit(OP, problem, *(operand.astype(dtype_named(dtype)) for operand in operands), num_threads=3)
+        operands, expected = exact_case(OP, problem, dtype)
+        got = implicit(OP, problem, *operands, num_threads=3)
         assert_exact(got, expected, label=f"{problem} {dtype}")
 
 

@@ -15,7 +15,6 @@ from gradops.testing import (
     Problem,
     accepting,
     assert_exact,
-    dtype_named,
     forced,
     random_integers,
     random_normal,
@@ -178,9 +177,9 @@ def test_pairs_take_it_for_fewer_pixels(op, filter_format):
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_filters_that_cover_their_input_leave_out_what_lies_outside(op, layout, level):
     problem = Problem(n=20, h=5, w=6, c=18, k=35, r=5, s=6, layout=layout)
-    operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:
-        got = op(problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+        operands, expected = exact_case(op, problem, dtype)
+        got = op(problem, *operands)
         assert_exact(got, expected, label=f"{op} {problem} {dtype}")
     assert accepting(op, problem)[0] == "conv"
 

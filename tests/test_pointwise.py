@@ -63,10 +63,10 @@ CASES = [
 
 @pytest.mark.parametrize(("op", "problem"), CASES)
 def test_small_integers_give_exact_results(op, problem, whole_level):
-    operands, expected = exact_case(op, problem)
     for dtype in ("float32", "float64"):
+        operands, expected = exact_case(op, problem, dtype)
         for threads in (1, 3):
-            got = op(problem, *(operand.astype(dtype) for operand in operands), num_threads=threads)
+            got = op(problem, *operands, num_threads=threads)
             assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=problem.strides != (1, 1))
 
 
@@ -101,8 +101,7 @@ def test_nothing_is_read_beyond_the_last_element(op, problem, whole_level, at_th
     ids=str,
 )
 def test_images_that_leave_the_caches_are_exact(op, problem, whole_level):
-    operands, expected = exact_case(op, problem)
-    operands = [operand.astype(np.float32) for operand in operands]
+    operands, expected = exact_case(op, problem, "float32")
     for threads in (1, 3):
         got = op(problem, *operands, num_threads=threads)
         assert_exact(got, expected, label=f"{op} {problem} {threads}", mostly_zero_ok=problem.r == 1)

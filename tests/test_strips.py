@@ -53,9 +53,9 @@ conv = running("conv")
 
 @pytest.mark.parametrize("problem", CASES)
 def test_small_integers_give_exact_results(problem, level):
-    operands, expected = exact_case(OP, problem)
+    operands, expected = exact_case(OP, problem, "bfloat16")
     for threads in 1, 3:
-        got = conv(OP, problem, *(operand.astype(BFLOAT16) for operand in operands), num_threads=threads)
+        got = conv(OP, problem, *operands, num_threads=threads)
         assert_exact(got, expected, label=f"{problem} {threads}")
 
 
@@ -76,9 +76,9 @@ BUNDLES = [
 
 @pytest.mark.parametrize(("op", "problem"), BUNDLES)
 def test_bundles_of_groups_are_exact(op, problem, level):
-    operands, expected = exact_case(op, problem)
+    operands, expected = exact_case(op, problem, "bfloat16")
     for threads in 1, 3:
-        got = conv(op, problem, *(operand.astype(BFLOAT16) for operand in operands), num_threads=threads)
+        got = conv(op, problem, *operands, num_threads=threads)
         assert_exact(got, expected, label=f"{op} {problem} {threads}", mostly_zero_ok=True)
 
 

@@ -485,10 +485,9 @@ def test_planes_are_taken_where_two_share_a_vector(op):
 
 @every_size
 def test_small_integers_give_exact_results(algorithm, op, problem, whole_level):
-    operands, expected = exact_case(op, problem)
     for dtype in op.dtypes:
-        narrowed = (operand.astype(dtype_named(dtype)) for operand in operands)
-        got = running(algorithm)(op, problem, *narrowed, num_threads=2)
+        operands, expected = exact_case(op, problem, dtype)
+        got = running(algorithm)(op, problem, *operands, num_threads=2)
         assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=few(problem))
 
 
@@ -548,9 +547,9 @@ def test_every_width_and_number_of_taps(algorithm, layout, op, taps, stride, who
         )
         if algorithm not in accepting(op, problem):
             continue
-        operands, expected = exact_case(op, problem)
         for dtype in ("float32", "bfloat16"):
-            got = running(algorithm)(op, problem, *(operand.astype(dtype_named(dtype)) for operand in operands))
+            operands, expected = exact_case(op, problem, dtype)
+            got = running(algorithm)(op, problem, *operands)
             assert_exact(got, expected, label=f"{op} {problem} {dtype}", mostly_zero_ok=True)
 
 

@@ -16,6 +16,7 @@ cdef enum:
     FEW_SLOTS = 128                                     # so many, at most
     TOGETHER = 512                                      # bytes of a pixel of dst, about, whose groups one thread computes: 0.95 of the time, of planes 0.8 to 0.95
     BLOCKS = 4                                          # of a thread: blocks shrink until there are as many, so that all are busy to the end
+    MANY_BLOCKS = 16                                    # the same of strips, whose blocks differ in size: 4 take 1.0 to 1.08 of the time (bfloat16, 2 threads of a Zen 4)
     FEW_BLOCKS = 2                                      # the same of channel rows in tiles, which read the filter for each: 4 take 1.0 to 1.4 of the time (Granite Rapids)
     MORE_TILES = 4                                      # one for as many is few: of 72 steps, 6 times 12 instead of 4 times 16 and 8
     FEW_PIXELS = 64                                     # below, packing the filter of an input gradient without turning it pays
@@ -140,6 +141,9 @@ cdef void plan(Gather *w, int threads) noexcept nogil:
             w.groups = divide_up(w.groups, 2)
         else:
             break
+        plan_blocks(w)
+    while TILE == 1 and threads > 1 and w.strips > 1 and w.pixels > 2 * PIXELS and w.blocks[pairs] < MANY_BLOCKS * threads:
+        w.pixels = w.pixels // 2
         plan_blocks(w)
     w.filter_first = shares_filter(w, threads)
     w.step = all_pixels if w.sheets else most_pixels(w)

@@ -292,6 +292,15 @@ def padded(int64_t count):
     return _scratch.padded(count)
 
 
+def scratch_places(int64_t count, int threads):
+    """Where the scratch of so many reals of each thread begins in a slab, in bytes, and the size of that."""
+    cdef int64_t each = _scratch.apart(count, threads) * sizeof(real), thread
+    cdef char *slab = <char *> _scratch.allocate_bytes(threads * each)
+    places = [_scratch.own_scratch(slab, each, thread, threads) - slab for thread in range(threads)]
+    _scratch.release(slab)
+    return places, threads * each
+
+
 cdef void column_tile(int m, int nv, const _gemm.Operands *p, const real *a, const real *b, real *c, const char *one, const char *two) noexcept nogil:
     _gemm.gemm_tile(True, True, _gemm.NOTHING, m, nv, p, a, b, c, one, two)
 
@@ -595,4 +604,4 @@ def release(uintptr_t slab):
     _scratch.release(<void *> slab)
 
 
-LEAST_KEPT, MOST_KEPT, TIMES = _scratch.LEAST_KEPT, _scratch.MOST_KEPT, _scratch.TIMES
+GAP, LEAST_KEPT, MOST_KEPT, TIMES = _scratch.GAP, _scratch.LEAST_KEPT, _scratch.MOST_KEPT, _scratch.TIMES

@@ -629,6 +629,17 @@ def test_rounding_up(probe, storage):
 
 
 @every_real
+def test_scratch_of_threads_lies_apart(probe, storage):
+    for count, threads in product((1, 15, 16, 1000, 100_001), (1, 2, 5)):
+        size, gap, label = count * np.dtype(storage).itemsize, probe.GAP * (threads > 1), (count, threads)
+        places, slab = probe.scratch_places(count, threads)
+        before = np.array([0, *np.add(places[:-1], size)])
+        assert not np.mod(places, 64).any(), label
+        assert np.all(places - before >= gap), label
+        assert places[-1] + size <= slab < threads * (size + 64 + gap), label
+
+
+@every_real
 @pytest.mark.parametrize("by_column", [False, True], ids=["by_row", "by_column"])
 @pytest.mark.parametrize("packed", [False, True], ids=["wide", "packed"])
 def test_product_of_blocks_is_exact_and_stays_inside(probe, storage, by_column, packed):

@@ -3,6 +3,7 @@
 from cython.parallel cimport parallel, prange, threadid
 from libc.stdint cimport int64_t
 from _problem cimport part
+from _scratch cimport own_scratch
 
 # Does one block; `scratch` is the thread's own.
 ctypedef void (*block_t)(const void *work, int64_t index, void *scratch) noexcept nogil
@@ -25,7 +26,7 @@ cdef struct Stage:                                      # blocks that do not wai
     const void *work
     int64_t count
     Order order
-    char *scratch                                       # of each thread, `size` bytes
+    char *scratch                                       # of all threads, `size` bytes apart (bytes_apart)
     int64_t size
 
 
@@ -67,14 +68,14 @@ cdef inline void do_stages(const Stage *stages, int count, int threads) noexcept
     if threads == 1:
         for k in range(count):
             for i in range(stages[k].count):
-                stages[k].block(stages[k].work, i, stages[k].scratch)
+                stages[k].block(stages[k].work, i, own_scratch(stages[k].scratch, stages[k].size, 0, threads))
         return
     for k in range(count):
         parts[k] = divide(stages + k, shares + k * SHARES, threads)
     with parallel(num_threads=threads):
         for k in range(count):
             for t in prange(threads, schedule="static"):
-                do_shares(stages + k, shares + k * SHARES, parts[k], t % parts[k], stages[k].scratch + threadid() * stages[k].size)
+                do_shares(stages + k, shares + k * SHARES, parts[k], t % parts[k], own_scratch(stages[k].scratch, stages[k].size, threadid(), threads))
             if k + 1 < count:
                 wait_for_team()
 

@@ -3,14 +3,14 @@
 from libc.stdint cimport int64_t
 from _blocks cimport Order, IN_ORDER, block_t, do_both, stage
 from _problem cimport divide_up, larger, smaller
-from _scratch cimport allocate, padded, release
+from _scratch cimport GAP, allocate, apart, padded, release
 from _storage cimport real, REAL_STORAGE, all_finite, item_size, narrow, narrow_block, rows_finite
 
 cdef enum:
     LEAST_ADDED = 256                                   # elements that a thread adds at a time, at least, and
     MOST_ADDED = 4096                                   # at most; all threads add, since what others have just written takes long to arrive
     PARTIALS = 1 << 20                                  # bytes of the partial sums for each thread, at most, where two of them are not larger,
-    ROOM = 1 << 21                                      # and with its scratch
+    ROOM = 1 << 21                                      # and with its scratch and the gap before that
 
 
 cdef struct Wave:                                       # spans that are summed side by side, before all of them are added to the total
@@ -37,7 +37,7 @@ cdef inline void aim_total(Total *t, int storage, void *out, bint *finite) noexc
 
 cdef inline void leave_room(Total *t, int64_t scratch) noexcept nogil:
     """For the scratch of a thread, so many bytes."""
-    t.room = larger(smaller(ROOM - scratch, PARTIALS), 0)
+    t.room = larger(smaller(ROOM - GAP - scratch, PARTIALS), 0)
 
 
 cdef inline Wave first_wave(const Total *t, int threads) noexcept nogil:
@@ -89,6 +89,7 @@ cdef inline int sum_spans(Total *t, block_t block, const void *work, int64_t blo
     cdef int64_t partials
     t.wave, t.added = first_wave(t, threads), padded(larger(smaller(t.size // (2 * threads), MOST_ADDED), LEAST_ADDED))
     partials = padded(t.wave.slots * t.size) if t.spans > 1 else 0
+    scratch_size = apart(scratch_size, threads)
     t.partials = allocate(partials + threads * scratch_size)
     if t.partials == NULL:
         return 1

@@ -13,7 +13,7 @@ from _blocks cimport FIRST_FREE, do_both, stage
 from _entry cimport DONE, NO_MEMORY, exported
 from _gemm cimport NOTHING, Operands, gemm_packed, gemm_tile, operands
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
-from _scratch cimport allocate, padded, release
+from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, vec, LINE, MOST_STEP, MR, NR, REAL_STORAGE, VL, borrow_blocks, clear, interleave_lines, item_size, keep, lane_mask, load, narrow_block, store, widen_block, zero
 
 cdef enum:
@@ -462,7 +462,8 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
         w.group_rows = taps * g.dst_channels * w.ld
         filter = g.groups * w.group_rows
     scratch = planes_size(w) + w.depth * w.line + PAD + larger(ROWS * w.line, g.dst_cols) + MOST_STEP * VL
-    slab = allocate(padded(filter) + threads * padded(scratch))
+    scratch = apart(scratch, threads)
+    slab = allocate(padded(filter) + threads * scratch)
     if slab == NULL:
         release(w.row_places)
         return 1
@@ -471,7 +472,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     if not g.covered:
         clear_dst(g, w.dst, item_size(w.storage), threads)
     do_both(stage(pack_tap, w, taps * g.groups if packs else 0, FIRST_FREE, NULL, 0),
-            stage(gather_block, w, blocks(w), FIRST_FREE, slab + padded(filter), padded(scratch) * sizeof(real)), threads)
+            stage(gather_block, w, blocks(w), FIRST_FREE, slab + padded(filter), scratch * sizeof(real)), threads)
     release(slab)
     release(w.row_places)
     return 0

@@ -19,7 +19,7 @@ from _entry cimport exported, outcome
 from _gemm cimport KC, LD, NOTHING, READS, READ_WRITE, Operands, Stream, operands, stream, gemm_block, gemm_tile
 from _patches cimport Patches, Pixel, advance, dst_in_planes, patches, pixel, pixels, slots
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
-from _scratch cimport allocate, padded, release
+from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, MR, NR, TILE, borrow_blocks, begin_tiles, cache_ways, end_tiles, is_intel, item_size, narrow_block
 
 cdef enum:
@@ -321,7 +321,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     threads = useful_threads(g, threads, threads)
     plan(w, threads)
     threads = <int> larger(smaller(threads, w.blocks[pairs]), 1)
-    scratch_size = patch_size(w) + padded(result_size(w)) + plans_size(w)
+    scratch_size = apart(patch_size(w) + padded(result_size(w)) + plans_size(w), threads)
     slab = allocate(g.groups * w.chunks * w.group_panels + threads * scratch_size)
     if slab == NULL:
         release(table)

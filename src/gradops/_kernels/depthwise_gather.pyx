@@ -15,7 +15,7 @@ from _entry cimport exported, outcome
 from _groups cimport WIDEST, exchanges, group_lanes, group_vectors, is_grouped, part_ways, tap_vectors
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, hull, larger, smaller, part, useful_threads
 from _ring cimport LANES, Block, Blocking, Ring, at_column, blocking, chunk_pixels, fill_ring, is_direct, load_column, next_row, open_ring, ring_height, ring_row, ring_width, set_lanes
-from _scratch cimport allocate, padded, release
+from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, vec, VL, MR, REAL_STORAGE, borrow_blocks, all_finite, exchange, item_size, clear, load, load_once, prefetch_soon, store, zero, narrow_block, widen_block
 
 cdef enum:
@@ -398,7 +398,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
         w.k = blocking(g, row_lanes(g), g.row_lanes, col_lanes(g), g.col_lanes)
     threads = useful_threads(g, g.images * w.k.parts * w.k.blocks, threads)
     panels = padded(w.k.blocks * panel_size(w))
-    scratch_size = padded(w.k.ring + w.k.line)
+    scratch_size = apart(w.k.ring + w.k.line, threads)
     w.filter_panels = allocate(panels + threads * scratch_size)
     if w.filter_panels == NULL:
         return 1

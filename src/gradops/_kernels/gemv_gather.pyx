@@ -13,7 +13,7 @@ from _entry cimport DONE, NO_MEMORY, exported
 from _gemm cimport NOTHING, READS, Operands, operands, stream, gemm_block, gemm_packed, gemm_tile
 from _patches cimport Patches, Pixel, advance, patches, pixel, pixels as all_pixels, pack_pixels, src_in_rows
 from _problem cimport Problem, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, useful_threads
-from _scratch cimport allocate, padded, release
+from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, MR, NR, REAL_STORAGE, VL, borrow_blocks, clear, item_size, narrow_block, widen_block
 
 cdef enum:
@@ -263,7 +263,7 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     packed, blocks = g.groups * w.group_patches, pairs * g.groups * w.channel_blocks
     parts = pairs * g.groups * g.filter_rows * g.filter_cols * tap_parts(w) if packed else 0
     threads = <int> larger(smaller(threads, blocks), 1)
-    scratch_size = padded(rows_size(w)) + padded(w.channels * column_ld(w.columns)) + padded(sums_size(w)) + VL * VL
+    scratch_size = apart(padded(rows_size(w)) + padded(w.channels * column_ld(w.columns)) + padded(sums_size(w)) + VL * VL, threads)
     slab = allocate(packed + threads * scratch_size)
     if slab == NULL:
         release(table)

@@ -15,7 +15,7 @@ from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, first_channel, go_along, has_pairs, has_tiles, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, fetches_planes, image_size, is_distant, larger, smaller, part, useful_threads
-from _scratch cimport allocate, padded, release
+from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
 
 cdef enum:
@@ -516,7 +516,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     plan(w, threads)
     threads = <int> smaller(threads, g.images * w.turns * w.parts * w.blocks)
     panels = padded(g.filter_rows * g.filter_cols * w.vectors * w.lanes)
-    scratch_size = larger(staging_size(g, w.storage, w.held), turned_size(g))
+    scratch_size = apart(larger(staging_size(g, w.storage, w.held), turned_size(g)), threads)
     w.filter_panels = allocate(panels + copied + threads * scratch_size)
     if w.filter_panels == NULL:
         return 1

@@ -13,7 +13,7 @@ from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
 from _planes cimport AHEAD, SQUARE, TAPS, Reader, View, alike, as_planes, comes_last, copy_size, first_cell, held_planes, lanes_together, largest_reader, load_columns, masks_size, planes_together, reach, reader, row_of, share, shared_size, turned_channels, view, view_size, walks_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, divide_up, fetches_planes, larger, part, smaller, useful_threads
-from _scratch cimport allocate, padded, release
+from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, vec, BFLOAT16, FLOAT16, MOST_STEP, REAL_STORAGE, MR, VL, WIDE, borrow_blocks, all_finite, cache_ways, fetch_lines, item_size, keep, load, multiply_add, narrow, narrow_block, prefetch_soon, spread_once, spread_twins, store_stored, store_stored_pairs, store_stored_twin_pairs, store_stored_twins, store_woven, unknown, widen_block, zero
 
 
@@ -541,7 +541,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     blocks = place_turned(w, threads) if last else divide_up(g.images * g.groups, w.planes)
     threads = <int> smaller(threads, blocks)
     panels = padded(g.groups * w.taps)
-    scratch_size = padded(w.size + w.lines) + w.margin + w.cells + w.results
+    scratch_size = apart(padded(w.size + w.lines) + w.margin + w.cells + w.results, threads)
     w.weights = allocate(panels + w.shared + copied + threads * scratch_size)
     if w.weights == NULL:
         return 1

@@ -17,7 +17,7 @@ from _cells cimport (
 )
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport divide_up, larger, smaller
-from _scratch cimport allocate_bytes, release
+from _scratch cimport allocate_bytes, bytes_apart, release
 from _storage cimport BFLOAT16, FLOAT16, FLOAT32, FLOAT64, VL, WIDE, fetch_lines, keep, load, load_stored, narrow, real, store, store_some, vec, widen, zero
 
 ctypedef fused total:                                   # what a storage type is summed in; unsigned, so that integers wrap
@@ -248,12 +248,13 @@ cdef void gather_strip(const void *work, int64_t index, void *scratch) noexcept 
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Allocates and computes; returns nonzero if memory ran out."""
     cdef const Pool *g = w.g
-    cdef int64_t size = (5 * TILE + 3 * PAD) * sizeof(double)
+    cdef int64_t size
     cdef int64_t tables = divide_up(g.cell_cols, DOUBLES) * sizeof(Picks) if g.depth == 1 and g.cell_cols <= MOST_PICKING else 0
     cdef char *scratch
     w.ahead = is_far(g, item_size(w.storage))
     if g.planes * g.depth * (g.rows * g.cols + g.cell_rows * g.cell_cols) < PARALLEL:
         threads = 1
+    size = bytes_apart((5 * TILE + 3 * PAD) * sizeof(double), threads)
     scratch = <char *> allocate_bytes(tables + threads * size)
     if scratch == NULL:
         return 1

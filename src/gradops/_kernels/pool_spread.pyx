@@ -18,7 +18,7 @@ from _cells cimport (
 )
 from _entry cimport DONE, NO_MEMORY, exported
 from _problem cimport smaller, larger, divide_up
-from _scratch cimport allocate_bytes, release
+from _scratch cimport allocate_bytes, bytes_apart, own_scratch, release
 from _storage cimport (
     real, FLOAT16, FLOAT32, FLOAT64, FUSED, LINE, VL, fetch_lines, load, load_some, narrow_bfloat16s, narrow_float16s, store, store_some, widen_bfloat16s, widen_float16s,
 )
@@ -387,18 +387,20 @@ cdef void place_pixels(const Spread *w, double *slab, Scratch *s) noexcept nogil
 
 cdef int spread(Spread *w, int threads) noexcept nogil:
     """Allocates the buffers and computes; returns nonzero if memory ran out."""
-    cdef int64_t size = planes_size(w) if w.picks != NULL else pixels_size(w)
-    cdef double *slab = <double *> allocate_bytes(threads * (size * sizeof(double) + sizeof(Scratch)))
-    cdef Scratch *scratch = <Scratch *> (slab + threads * size)
+    cdef int64_t head = whole(sizeof(Scratch) // sizeof(double))
+    cdef int64_t size = bytes_apart((head + (planes_size(w) if w.picks != NULL else pixels_size(w))) * sizeof(double), threads)
+    cdef char *slab = <char *> allocate_bytes(threads * size)
+    cdef double *own
     cdef int i
     if slab == NULL:
         return 1
     for i in range(threads):
+        own = <double *> own_scratch(slab, size, i, threads)
         if w.picks != NULL:
-            place_planes(w, slab + i * size, scratch + i)
+            place_planes(w, own + head, <Scratch *> own)
         else:
-            place_pixels(w, slab + i * size, scratch + i)
-    do_blocks(spread_planes if w.picks != NULL else spread_strip, w, strips(&w.cut), threads, IN_ORDER, scratch, sizeof(Scratch))
+            place_pixels(w, own + head, <Scratch *> own)
+    do_blocks(spread_planes if w.picks != NULL else spread_strip, w, strips(&w.cut), threads, IN_ORDER, slab, size)
     release(slab)
     return 0
 

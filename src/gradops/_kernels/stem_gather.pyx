@@ -13,7 +13,7 @@ from _blocks cimport FIRST_FREE, do_blocks
 from _entry cimport exported, outcome
 from _patches cimport BY_SLOT, pack_line
 from _problem cimport Problem, Lane, row_lanes, col_lanes, clear_dst, divide_up, larger, part, smaller, takes_turns, useful_threads
-from _scratch cimport allocate, padded, release
+from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, vec, MR, VL, borrow_blocks, all_finite, fetch_lines, item_size, load_once, prefetch_soon, store, zero, narrow_block, narrow_in_turns, widen_block
 
 cdef enum:
@@ -275,7 +275,7 @@ cdef int drive(Gather *w, int threads, bint *finite) noexcept nogil:
     plan(w)
     threads = useful_threads(g, blocks(w), threads)
     weights = padded(g.groups * weights_size(g))
-    scratch_size = padded(2 * SUMS + (w.high - w.low + 1) * g.src_channels * (w.width + PAD) + VL)
+    scratch_size = apart(2 * SUMS + (w.high - w.low + 1) * g.src_channels * (w.width + PAD) + VL, threads)
     w.weights = allocate(weights + threads * scratch_size)
     if w.weights == NULL:
         return 1

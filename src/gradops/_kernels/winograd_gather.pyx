@@ -14,7 +14,7 @@ from _entry cimport exported, outcome
 from _families cimport LINE, Family, Run, Tiles, families, family, has, packed_plane, packed_planes, plane_of, planes, run_at, tile_count
 from _gemm cimport NOTHING, Operands, operands, gemm_packed, gemm_tile
 from _problem cimport Problem, Lane, divide_up, even_parts, larger, part, smaller, taps_innermost, useful_threads
-from _scratch cimport allocate, padded, release
+from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, MR, NR, REAL_STORAGE, VL, borrow_blocks, clear, item_size, narrow_block, rows_finite, widen_block
 from _winograd cimport PLANES, pack_src, restore_dst, transform_filter
 
@@ -265,7 +265,7 @@ cdef void gather_block(const void *work, int64_t index, void *slab) noexcept nog
 
 cdef int drive(Gather *w, int threads) noexcept nogil:
     """Plans, allocates, computes; returns nonzero if memory ran out."""
-    cdef int64_t count = families(w.g)
+    cdef int64_t count = families(w.g), scratch_size
     cdef real *table = allocate(padded(2 * (count + 1)))
     cdef real *slab
     if table == NULL:
@@ -273,11 +273,12 @@ cdef int drive(Gather *w, int threads) noexcept nogil:
     w.blocks = <int64_t *> table
     plan(w, threads)
     threads = useful_threads(w.g, w.blocks[count], threads)
-    slab = allocate(threads * SCRATCH)
+    scratch_size = apart(SCRATCH, threads)
+    slab = allocate(threads * scratch_size)
     if slab == NULL:
         release(table)
         return 1
-    do_blocks(gather_block, w, w.blocks[count], threads, FIRST_FREE, slab, SCRATCH * sizeof(real))
+    do_blocks(gather_block, w, w.blocks[count], threads, FIRST_FREE, slab, scratch_size * sizeof(real))
     release(slab)
     release(table)
     return 0

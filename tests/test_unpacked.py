@@ -232,10 +232,12 @@ LARGE = {
         Problem(n=2, h=45, w=61, c=512, m=1, r=3, s=3, padding="SAME"),  # in tall tiles' place, but for 64 bits
         Problem(n=2, h=31, w=50, c=1000, m=1, r=3, s=3, padding="SAME"),  # and along segments of them
         Problem(n=1, h=40, w=18, c=4100, m=1, r=3, s=3, padding="SAME"),  # which have a tile's pixels at least
+        Problem(n=2, h=61, w=63, c=140, m=1, r=5, s=5, padding="SAME"),  # along rows, in a cache, too
+        Problem(n=3, h=63, w=61, c=140, m=1, r=5, s=7, strides=(2, 2), padding=(1, 2, 4, 3)),
     ],
     "planes": [Problem(n=1, h=150, w=140, c=126, m=1, r=1, s=3, padding="SAME", layout="NCHW")],
 }
-"""Too large for a cache: what comes next is fetched, which exact results on any number of threads say enough of; only the last six of `inplace` have other tiles."""
+"""Too large for a cache: what comes next is fetched, which exact results on any number of threads say enough of; only the last eight of `inplace` have other tiles."""
 UNREACHED = {
     "inplace": [
         Problem(n=2, h=1, w=9, c=16, m=1, r=1, s=1, strides=(2, 1), padding=(1, 0, 0, 0)),
@@ -260,7 +262,7 @@ def cases(**problems):
 
 CASES = cases(inplace=INPLACE + TURNED + GENERAL, planes=PLANES + LAST)
 every_case = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES)
-every_tile = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(inplace=LARGE["inplace"][-6:]))
+every_tile = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(inplace=LARGE["inplace"][-8:]))
 every_size = pytest.mark.parametrize(("algorithm", "op", "problem"), CASES + cases(**LARGE))
 
 

@@ -286,16 +286,16 @@ cdef inline bint is_swept(const Problem *g, int storage, int64_t ways) noexcept 
     and 1.0 to 1.4 (7x7 taps 0.7 to 1.0, other channels 0.85 to 1.0), results 1.2 to 1.4 and 1.2 to 1.4 (5x5 taps 0.8 to 1.0), with dilations 0.95, inputs'
     gradients with stride 2 1.0; images of 24 to 29 MiB 1.15 and 0.8 to 1.1; 16 bits 0.85 to 1.3; narrow vectors, 5x5 taps 0.5 to 0.85 (Zen 5)."""
     cdef int64_t size = item_size(storage), pixel = g.groups * size, taps = g.filter_rows * g.filter_cols
-    if ways < SWEPT_WAYS or not may_sweep(g, storage) or not PIXELS * LINE <= pixel <= MOST_RUN:
+    if ways < SWEPT_WAYS or not can_sweep(g, storage) or not is_nowhere(g, size) or not PIXELS * LINE <= pixel <= MOST_RUN:
         return False
     if col_lanes(g).z_step > 1:
         return taps <= (MOST_TAPS if MR > 6 else FEW_TAPS)
     return taps <= FEW_TAPS and pixel % CROWDED_RUN == 0
 
 
-cdef inline bint may_sweep(const Problem *g, int storage) noexcept nogil:
-    """Whether tiles that sweep are computed from numbers as they are stored, in channels last, along one lane, and gain anything."""
-    return storage == REAL_STORAGE and g.col_lanes == 1 and has_tiles(col_lanes(g)) and not comes_first(g) and is_nowhere(g, item_size(storage))
+cdef inline bint can_sweep(const Problem *g, int storage) noexcept nogil:
+    """Whether tiles that sweep are computed from numbers as they are stored, in channels last, along one lane."""
+    return storage == REAL_STORAGE and g.col_lanes == 1 and has_tiles(col_lanes(g)) and not comes_first(g)
 
 
 cdef inline bint is_nowhere(const Problem *g, int64_t size) noexcept nogil:

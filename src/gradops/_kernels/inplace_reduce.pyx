@@ -13,9 +13,9 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, TAPS, Lanes, Walk, aim, begins_line, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, may_sweep, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_CHANNELS, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, TAPS, Lanes, Walk, aim, begins_line, can_sweep, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_nowhere, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
-from _problem cimport Lane, Problem, col_lanes, divide_up, fetches_planes, is_distant, larger, smaller, part, useful_threads
+from _problem cimport Lane, Problem, col_lanes, divide_up, fetches_planes, image_size, is_distant, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
 from _storage cimport real, vec, LINE, VL, MR, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, cache_ways, clear, is_intel, item_size, load, load_wide, prefetch_now, prefetch_soon, settle, store, unknown, widen_block, zero
 
@@ -27,7 +27,10 @@ cdef enum:
     FEWEST_PIXELS = 48
     BLOCKS = 16                                         # channels are split until there are as many
     LEAST_RUN = 512                                     # bytes of a pixel of each, at least
-    MOST_FAR_RUN = 6144                                 # bytes of a pixel whose tiles may fetch the next one into the second cache
+    MOST_FAR_RUN = 6144                                 # bytes of a pixel whose tiles may fetch the next one into the second cache,
+    MOST_NEAR_RUN = 8192                                # or into the first one where that is large
+    MOST_ALONG_RUN = 1280                               # bytes of a pixel of images in a cache, along whose rows tiles go
+    SECOND_CACHES = 3 << 20                             # bytes of images that second caches keep, about
     SHORT_ROW = 14                                      # pixels of a row that has large tiles with step 2, too: of longer ones, they read too many lines
 
 
@@ -38,6 +41,7 @@ ctypedef void (*walk_t)(const Walk *s, const Lane *col, int64_t pixels, const ch
 cdef int64_t WAYS = cache_ways()                        # of the first cache,
 cdef bint SWEEPS_NEAR = WAYS >= SWEPT_WAYS              # and whether tiles that sweep fetch into it, not into the second one
 cdef bint INTEL = is_intel()
+cdef bint FETCHES_FAR = SWEEPS_NEAR and not INTEL       # and whether that pays for all that second caches do not keep
 
 
 cdef struct Reduce:
@@ -90,21 +94,39 @@ cdef int way_of(const Reduce *w) noexcept nogil:
     """Of tiles, unless they go across for what vectors are computed from. Where both would do, tall ones take 1.0 to 1.55 times as long as those along a row, of pixels
     of a page and more 0.6 to 1.15 (Zen 4)."""
     cdef const Problem *g = w.g
-    cdef bint swept = is_swept(g, w.storage, WAYS), along = is_along(g, w.storage, w.far, TAPS) and not (swept and col_lanes(g).z_step > 1)
+    cdef bint swept = is_swept(g, w.storage, WAYS) or is_swept_far(g, w.storage), along = is_along(g, w.storage, w.far or is_along_near(w), TAPS)
+    if swept and (col_lanes(g).z_step > 1 or FETCHES_FAR):
+        return SWEEP
     if is_tall(g, w.storage, w.far) and not (along and g.groups * item_size(w.storage) < PAGE):
         return TALL
-    if along:
-        return ALONG
-    return SWEEP if swept or is_swept_far(g, w.storage) else DOWN
+    return ALONG if along else SWEEP if swept else DOWN
 
 
 cdef bint is_swept_far(const Problem *g, int storage) noexcept nogil:
-    """Whether tiles sweep (is_swept) that fetch the next one into the second cache, since the first one does not keep it: of images that no cache holds, read with
-    strides. Other tiles take 0.95 to 1.9 times as long, AVX2 1.0 to 1.8, of shorter pixels 0.8 to 1.1, of 5x5 taps 0.9 to 1.25; with dilations 0.7 to 1.7, without strides
-    along rows 1.0 to 1.1. Fetched two or three tiles ahead, 1.0 to 1.4 times as long (Zen 4)."""
-    if SWEEPS_NEAR or not may_sweep(g, storage) or col_lanes(g).z_step == 1 or g.filter_rows * g.filter_cols > FEW_TAPS:
+    """Whether tiles sweep of further images that no cache holds, of 3x3 taps: read with strides, they fetch the next one into the second cache where the first one does not
+    keep it. Other tiles take 0.95 to 1.9 times as long, AVX2 1.0 to 1.8, of shorter pixels 0.8 to 1.1, of 5x5 taps 0.9 to 1.25; with dilations 0.7 to 1.7, without strides
+    along rows 1.0 to 1.1. Fetched two or three tiles ahead, 1.0 to 1.4 times as long (Zen 4).
+
+    Where the first cache keeps it, long pixels read with strides, from 20 MiB on: 1.0 to 1.65, of 15 to 19 MiB 0.65 to 0.8; without strides all but the shortest pixels, also
+    where they crowd its sets: 1.0 to 2.1, of 20 to 30 MiB 0.7 to 1.2 (Zen 5)."""
+    cdef int64_t size = item_size(storage), pixel = g.groups * size
+    if not can_sweep(g, storage) or g.filter_rows * g.filter_cols > FEW_TAPS or not (is_nowhere(g, size) or FETCHES_FAR):
         return False
-    return MOST_RUN <= g.groups * item_size(storage) <= MOST_FAR_RUN
+    if not FETCHES_FAR:
+        return not SWEEPS_NEAR and col_lanes(g).z_step > 1 and MOST_RUN <= pixel <= MOST_FAR_RUN
+    if col_lanes(g).z_step > 1:
+        return MOST_RUN < pixel <= MOST_NEAR_RUN and is_far(g, size)
+    return FEW_CHANNELS <= pixel <= MOST_NEAR_RUN and is_nowhere(g, size)
+
+
+cdef bint is_along_near(const Reduce *w) noexcept nogil:
+    """Whether tiles go along rows of images in the last cache, too: of 5x5 and 7x7 taps and pixels of few lines. Others take 0.95 to 1.6 times as long, float64 0.8 to 1.3,
+    of pixels of 256 bytes 0.7 to 1.3, of long ones 0.55 to 1.2, of images in the second cache 0.75 to 1.2 (Zen 5)."""
+    cdef const Problem *g = w.g
+    cdef int64_t size = item_size(w.storage)
+    if not FETCHES_FAR or g.filter_rows * g.filter_cols <= FEW_TAPS or not FEW_CHANNELS < g.groups * size <= MOST_ALONG_RUN:
+        return False
+    return g.images * image_size(g, size) > SECOND_CACHES
 
 
 cdef bint is_foreseen(const Reduce *w) noexcept nogil:

@@ -13,7 +13,7 @@ and read each row once. Lanes of dilated rows and columns share no pixels: a pai
 from libc.stdint cimport int64_t
 from _problem cimport Lane, Problem, row_lanes, col_lanes, copy_problem, divide_up, image_size, larger, part, problem_size, smaller
 from _scratch cimport padded
-from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, fetch_lines, interleave, item_size, narrow, prefetch_soon, unknown, widen
+from _storage cimport real, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, copy, copy_every, fetch_lines, interleave, is_intel, item_size, narrow, prefetch_soon, unknown, widen
 
 cdef enum:
     TAPS = 7                                            # of a row that tiles are made for, at most (TILE_TAPS of gradops._algorithms.inplace)
@@ -296,6 +296,11 @@ cdef inline bint is_swept(const Problem *g, int storage, int64_t ways) noexcept 
 cdef inline bint can_sweep(const Problem *g, int storage) noexcept nogil:
     """Whether tiles that sweep are computed from numbers as they are stored, in channels last, along one lane."""
     return storage == REAL_STORAGE and g.col_lanes == 1 and has_tiles(col_lanes(g)) and not comes_first(g)
+
+
+cdef inline bint fetches_far(int64_t ways) noexcept nogil:
+    """Whether fetching pays for all that second caches do not keep: on CPUs whose first caches have many ways, but Intel's (Zen 5)."""
+    return ways >= SWEPT_WAYS and not is_intel()
 
 
 cdef inline bint is_nowhere(const Problem *g, int64_t size) noexcept nogil:

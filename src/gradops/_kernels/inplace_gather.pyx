@@ -13,7 +13,7 @@ images, which are turned; the problem is not empty; lanes have tap_step 1, and e
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER, do_blocks
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, ALONG_ROWS, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, first_channel, go_along, has_pairs, has_tiles, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, ALONG_ROWS, CROWDED_RUN, DOWN, FEW_TAPS, MOST_TAPS, PAGE, SWEEP, TALL, TALL_TAPS, TAPS, PIXELS, ROWS, WHOLE_ROW, Lanes, Walk, aim, along_rows, begins_line, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, fetches_far, first_channel, go_along, has_pairs, has_tiles, held_storage, into_registers, is_across, is_along, is_nowhere, is_swept, is_outside, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, unstage, vectors_at_once, walk_down
 from _problem cimport Lane, Problem, row_lanes, col_lanes, clear_dst, divide_up, fetches_planes, image_size, is_distant, larger, smaller, part, useful_threads
 from _scratch cimport allocate, apart, padded, release
 from _storage cimport real, vec, LINE, MR, VL, WIDE, BFLOAT16, FLOAT16, REAL_PAIR, REAL_STORAGE, borrow_blocks, all_finite, cache_ways, clear, fetch_lines, is_intel, item_size, load, load_wide, narrow_block, prefetch_now, settle_past, store, store_past, store_wide, store_wide_past, widen_block, zero
@@ -30,6 +30,7 @@ cdef enum:
 
 cdef int64_t WAYS = cache_ways()                        # of the first cache
 cdef bint INTEL = is_intel()
+cdef bint FETCHES_FAR = fetches_far(WAYS)
 
 
 # Computes a vector of a tile from numbers as they are held.
@@ -112,8 +113,13 @@ cdef int way_of(const Gather *w) noexcept nogil:
 
 
 cdef bint writes_along(const Problem *g, int storage) noexcept nogil:
-    """Whether tiles along a row also write faster: not those of few channels in long rows, which take 1.2 times as long then, others 0.7 to 1.0 (Zen 4)."""
-    return g.groups * item_size(storage) >= PIXELS * LINE or along_rows(g, item_size(storage), 1) == ALONG_ROWS
+    """Whether tiles along a row also write faster: not those of few channels in long rows, which take 1.2 times as long then, others 0.7 to 1.0 (Zen 4). Nor do, of images
+    that no cache holds, those of pixels that crowd the first cache, if a row is one piece: 0.95 to 1.3 times as long as down; in segments 0.7 to 0.85, of images
+    of 20 to 30 MiB 0.65 to 1.75, of other pixels 0.8 to 1.1 (Zen 5)."""
+    cdef int64_t size = item_size(storage), pixel = g.groups * size
+    if FETCHES_FAR and pixel % CROWDED_RUN == 0 and g.src_y * size <= WHOLE_ROW and is_nowhere(g, size):
+        return False
+    return pixel >= PIXELS * LINE or along_rows(g, size, 1) == ALONG_ROWS
 
 
 cdef bint is_foreseen(const Problem *g, int storage) noexcept nogil:

@@ -13,7 +13,7 @@ and every column of dy has a tap inside the image.
 from libc.stdint cimport int64_t
 from _blocks cimport IN_ORDER
 from _entry cimport exported, outcome
-from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_CHANNELS, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, TAPS, Lanes, Walk, aim, begins_line, can_sweep, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_nowhere, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
+from _inplace cimport ACROSS, ALONG, CROWDED_TILES, DOWN, FEW_CHANNELS, FEW_TAPS, MOST_RUN, PAGE, SWEEP, SWEPT_WAYS, PIXELS, ROWS, TALL, TALL_TAPS, TAPS, Lanes, Walk, aim, begins_line, can_sweep, column_at, comes_first, copy_size, fetch_columns, fetch_next_lines, fetch_pixels, fetch_third, fetches_far, first_channel, from_registers, go_along, has_pairs, held_storage, is_across, is_along, is_nowhere, is_outside, is_swept, is_tall, lanes_of_turn, lines_in_order, longest_lane, next_column, next_lines, next_tile_lines, pages_apart, place_tile, registers, row_ahead, rows_of_strip, share_nothing, stage, stage_row, staging_size, tall_pixels, taps_inside, tile_columns, tile_pixels, turned, turned_size, turns, vectors_at_once, walk_down
 from _partials cimport Total, aim_total, store_block, sum_spans
 from _problem cimport Lane, Problem, col_lanes, divide_up, fetches_planes, image_size, is_distant, is_far, larger, smaller, part, useful_threads
 from _scratch cimport allocate, padded, release
@@ -41,7 +41,7 @@ ctypedef void (*walk_t)(const Walk *s, const Lane *col, int64_t pixels, const ch
 cdef int64_t WAYS = cache_ways()                        # of the first cache,
 cdef bint SWEEPS_NEAR = WAYS >= SWEPT_WAYS              # and whether tiles that sweep fetch into it, not into the second one
 cdef bint INTEL = is_intel()
-cdef bint FETCHES_FAR = SWEEPS_NEAR and not INTEL       # and whether that pays for all that second caches do not keep
+cdef bint FETCHES_FAR = fetches_far(WAYS)
 
 
 cdef struct Reduce:

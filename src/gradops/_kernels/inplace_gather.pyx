@@ -115,7 +115,7 @@ cdef int way_of(const Gather *w) noexcept nogil:
 cdef bint writes_along(const Problem *g, int storage) noexcept nogil:
     """Whether tiles along a row also write faster: not those of few channels in long rows, which take 1.2 times as long then, others 0.7 to 1.0 (Zen 4). Nor do, of images
     that no cache holds, those of pixels that crowd the first cache, if a row is one piece: 0.95 to 1.3 times as long as down; in segments 0.7 to 0.85, of images
-    of 20 to 30 MiB 0.65 to 1.75, of other pixels 0.8 to 1.1 (Zen 5)."""
+    of 20 to 30 MiB 0.65 to 1.75, of other pixels 0.9 to 1.25 (Zen 5)."""
     cdef int64_t size = item_size(storage), pixel = g.groups * size
     if FETCHES_FAR and pixel % CROWDED_RUN == 0 and g.src_y * size <= WHOLE_ROW and is_nowhere(g, size):
         return False

@@ -3,7 +3,7 @@
 
 What several threads write lies GAP bytes apart. CPUs fetch what seems to come next, also what another thread is about to write, and both then take the lines from each
 other: depthwise filter gradients of large images, whose sums are written tile by tile, took 1.1 to 1.8 times as long without a gap, 5x5 taps 2.2 times if tiles
-sweep, other layers 1.0 to 1.4 times (2 threads of a Zen 5, when lines take long from one to the other; else 1.0 to 1.06). Gaps of 8 KiB saved little of that,
+sweep, other layers 1.0 to 1.4 times (2 threads of a Zen 5, when lines take long from one to the other; else 1.0 to 1.06). Gaps of 8 KiB saved some of that,
 of 16 KiB half, of 64 KiB all.
 
 A dead slab is kept for the next call of the same kernel, the largest one, since new memory has to be cleared by the system page by page: where other

@@ -95,7 +95,7 @@ cdef int way_of(const Reduce *w) noexcept nogil:
     of a page and more 0.6 to 1.15 (Zen 4)."""
     cdef const Problem *g = w.g
     cdef bint swept = is_swept(g, w.storage, WAYS) or is_swept_far(g, w.storage), along = is_along(g, w.storage, w.far or is_along_near(w), TAPS)
-    if swept and (col_lanes(g).z_step > 1 or FETCHES_FAR):
+    if swept and (FETCHES_FAR or (SWEEPS_NEAR and col_lanes(g).z_step > 1)):
         return SWEEP
     if is_tall(g, w.storage, w.far) and not (along and g.groups * item_size(w.storage) < PAGE):
         return TALL
@@ -103,25 +103,27 @@ cdef int way_of(const Reduce *w) noexcept nogil:
 
 
 cdef bint is_swept_far(const Problem *g, int storage) noexcept nogil:
-    """Whether tiles sweep of further images that no cache holds, of 3x3 taps: read with strides, they fetch the next one into the second cache where the first one does not
+    """Whether tiles sweep of further images that no cache holds, of few taps: read with strides, they fetch the next one into the second cache where the first one does not
     keep it. Other tiles take 0.95 to 1.9 times as long, AVX2 1.0 to 1.8, of shorter pixels 0.8 to 1.1, of 5x5 taps 0.9 to 1.25; with dilations 0.7 to 1.7, without strides
     along rows 1.0 to 1.1. Fetched two or three tiles ahead, 1.0 to 1.4 times as long (Zen 4).
 
-    Where the first cache keeps it, long pixels read with strides, from 20 MiB on: 1.0 to 1.65, of 15 to 19 MiB 0.65 to 0.8; without strides all but the shortest pixels, also
-    where they crowd its sets: 1.0 to 2.1, of 20 to 30 MiB 0.7 to 1.2 (Zen 5)."""
+    Where the first cache keeps it, long pixels read with strides, from 20 MiB on: 1.0 to 1.9, of 15 to 19 MiB 0.65 to 0.8; without strides all but the shortest pixels, also
+    where they crowd its sets: 1.0 to 1.8, 1-D filters 1.0 to 1.9, AVX2 0.8 to 2.0; of 20 to 30 MiB 0.7 to 1.2 (Zen 5)."""
     cdef int64_t size = item_size(storage), pixel = g.groups * size
-    if not can_sweep(g, storage) or g.filter_rows * g.filter_cols > FEW_TAPS or not (is_nowhere(g, size) or FETCHES_FAR):
+    cdef bint strided
+    if not can_sweep(g, storage) or g.filter_rows * g.filter_cols > FEW_TAPS:
         return False
-    if not FETCHES_FAR:
-        return not SWEEPS_NEAR and col_lanes(g).z_step > 1 and MOST_RUN <= pixel <= MOST_FAR_RUN
-    if col_lanes(g).z_step > 1:
+    strided = col_lanes(g).z_step > 1
+    if FETCHES_FAR and strided:
         return MOST_RUN < pixel <= MOST_NEAR_RUN and is_far(g, size)
-    return FEW_CHANNELS <= pixel <= MOST_NEAR_RUN and is_nowhere(g, size)
+    if FETCHES_FAR:
+        return FEW_CHANNELS <= pixel <= MOST_NEAR_RUN and is_nowhere(g, size)
+    return strided and not SWEEPS_NEAR and MOST_RUN <= pixel <= MOST_FAR_RUN and is_nowhere(g, size)
 
 
 cdef bint is_along_near(const Reduce *w) noexcept nogil:
-    """Whether tiles go along rows of images in the last cache, too: of 5x5 and 7x7 taps and pixels of few lines. Others take 0.95 to 1.6 times as long, float64 0.8 to 1.3,
-    of pixels of 256 bytes 0.7 to 1.3, of long ones 0.55 to 1.2, of images in the second cache 0.75 to 1.2 (Zen 5)."""
+    """Whether tiles go along rows of images in the last cache, too: of 5x5 and 7x7 taps and pixels of few lines. Others take 0.95 to 1.8 times as long, float64 0.75 to 1.3,
+    of pixels of up to 256 bytes 0.7 to 1.3, of long ones 0.55 to 1.4, of images in second caches 0.75 to 1.4 (Zen 5)."""
     cdef const Problem *g = w.g
     cdef int64_t size = item_size(w.storage)
     if not FETCHES_FAR or g.filter_rows * g.filter_cols <= FEW_TAPS or not FEW_CHANNELS < g.groups * size <= MOST_ALONG_RUN:

@@ -185,7 +185,9 @@ cdef int64_t sheet_scratch(const Reduce *w) noexcept nogil:
 
 
 cdef void place_sheet(const Reduce *w, Panel *b) noexcept nogil:
-    """Where these lie in the scratch, at which b.patch points so far."""
+    """Where these lie in the scratch, at which b.patch points so far. Sums come first: CPUs foresee the strides of their tiles, from tap to tap more than half of
+    a GAP, and fetch on beyond the last one what another thread writes if that is where its scratch begins. Layers of 3x3 taps, bfloat16, take 0.97 of the time, in
+    some processes 0.86 to 0.91 (2 threads of a Zen 4)."""
     b.c = b.patch
     b.dy = b.c + padded(sheet_sums(w))
     b.patch = b.dy + sheet_dy(w)

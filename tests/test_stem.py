@@ -44,6 +44,7 @@ PROBLEMS = [
     Problem(n=3, h=90, w=33, c=7, k=70, r=3, s=3, dilations=(2, 1), padding="SAME"),
     Problem(n=2, h=70, w=130, c=3, k=13, r=4, s=4, strides=(4, 4), padding=(0, 2, 3, 1)),
     Problem(n=2, h=40, w=56, c=90, k=5, r=3, s=5, strides=(1, 3), groups=5, padding="SAME"),
+    Problem(n=2, h=9, w=30, c=140, k=210, r=3, s=3, groups=70, padding="SAME"),  # more groups than share lines
     Problem(n=1, h=5, w=40, c=2, k=11, r=7, s=1, strides=(2, 1), padding=(4, 3, 0, 0)),
 ]
 MULTIPLIED = [
@@ -193,7 +194,7 @@ def test_few_channels_of_a_wide_result_take_it(options, ops):
         ({"w": LEAST_STEM_PIXELS - 1, "k": FEW_STEM_FILTERS // 3}, True),
         ({"c": 64, "k": FEW_STEM_OUTPUTS}, True),
         ({"c": 64, "k": FEW_STEM_OUTPUTS + 1}, False),
-        ({"c": 256, "k": 256, "groups": 64}, True),
+        ({"c": 192, "k": 192, "groups": 64}, True),
         ({"c": 64, "k": 2, "r": 1, "s": 1}, False),
         ({"r": 1, "s": 1}, False),
         ({"r": 1, "s": 1, "h": LEAST_DOT_PIXELS[False] // 48 - 1}, True),

@@ -7,7 +7,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gradops._algorithms import Arithmetic
-from gradops._algorithms.col2im import LARGE_MULTIPLIER, MOST_NUMBERS, MOST_PIXELS
+from gradops._algorithms.col2im import (
+    FEW_GROUPS,
+    FEW_LAST,
+    LARGE_MULTIPLIER,
+    LONE_LAST,
+    LONGEST_ROWS,
+    MOST_NUMBERS,
+    MOST_PIXELS,
+    MULTIPLIER,
+    SOME_GROUPS,
+)
 from gradops._geometry import attributes, plan
 from gradops.testing import OPS, Problem, accepting
 
@@ -126,16 +136,24 @@ def test_patches_side_by_side_are_left_to_the_gemm():
     assert first_of(**patches | {"strides": (15, 15)}) == "col2im"
 
 
-def test_it_is_taken_for_groups_that_share_a_line():
-    groups = {"n": 4, "h": 40, "w": 40, "c": 64, "k": 128, "r": 2, "s": 2, "groups": 32, "layout": "NHWC"}
-    assert first_of(**groups) == "col2im" != first_of(**groups | {"r": 1, "s": 1})
+def test_it_is_taken_for_groups_whose_pixels_have_few_taps():
+    def taken(channels, layout="NHWC", **options):
+        sizes = {"n": 4, "h": 80, "w": 80, "c": 8 * channels, "k": 48, "r": 3, "s": 3, "groups": 8, "layout": layout}
+        return first_of(**sizes | {"strides": (2, 2)} | options) == "col2im"
+
+    assert taken(LONE_LAST) and not taken(LONE_LAST + 1) and not taken(LONE_LAST, "NCHW")
+    assert not taken(LONE_LAST, strides=(1, 1)) and not taken(LONE_LAST, r=5)
+    for layout in "NHWC", "NCHW":
+        assert taken(FEW_LAST, layout, strides=(3, 3)) and not taken(FEW_LAST + 1, layout, strides=(3, 3))
+        assert taken(FEW_LAST, layout, r=1, s=1) == (layout == "NHWC")
 
 
 def test_it_is_taken_for_multipliers():
     op = "depthwise_conv2d_native_backprop_input"
     few = {"n": 2, "h": 64, "w": 64, "c": 24, "strides": (3, 3), "padding": "SAME"}
     assert first_of(op=op, **few, m=3) == "col2im" != first_of(op=op, **few, m=2)
-    assert first_of(op=op, **few, m=7, layout="NHWC") == "col2im" != first_of(op=op, **few, m=6, layout="NHWC")
+    last = few | {"layout": "NHWC"}
+    assert first_of(op=op, **last, m=MULTIPLIER) == "col2im" != first_of(op=op, **last, m=MULTIPLIER - 1)
     one_tap = few | {"m": 1, "r": 5, "s": 5, "strides": (5, 5)}
     assert (
         first_of(op=op, **one_tap | {"h": 220, "w": 220})
@@ -149,6 +167,16 @@ def test_it_is_taken_for_multipliers():
     for sizes, least in (last, 2 * LARGE_MULTIPLIER), (some, LARGE_MULTIPLIER), (one, LARGE_MULTIPLIER):
         assert first_of(op=op, **sizes, m=least) == "col2im" != first_of(op=op, **sizes, m=least - 1)
     assert first_of(op=op, **few | {"strides": (1, 1), "dilations": (3, 3)}, m=2) == "col2im"
+    for layout in "NHWC", "NCHW":
+        some = {"n": 2, "h": 30, "w": 30, "r": 5, "s": 5, "strides": (2, 2), "padding": "SAME", "layout": layout}
+        most = FEW_GROUPS if layout == "NHWC" else SOME_GROUPS
+        assert first_of(op=op, **some, c=most, m=MULTIPLIER) == "col2im" != first_of(op=op, **some, c=25, m=MULTIPLIER)
+        assert first_of(op=op, **some, c=most, m=MULTIPLIER - 1) != "col2im"
+    short = {"n": 2, "h": 6, "w": 6, "c": 32, "padding": "VALID"}
+    assert first_of(op=op, **short, m=LARGE_MULTIPLIER) == "col2im" != first_of(op=op, **short, m=LARGE_MULTIPLIER - 1)
+    beside_stem = {"n": 2, "c": 3, "m": 8, "strides": (2, 2), "padding": "SAME"}
+    for size, name in (2 * LONGEST_ROWS, "col2im"), (2 * LONGEST_ROWS + 2, "stem"):
+        assert first_of(op=op, **beside_stem, h=size, w=size) == name
 
 
 def test_what_it_would_have_to_keep_has_an_end():

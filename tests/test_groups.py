@@ -1,7 +1,5 @@
 """Groups of few inputs and as many outputs, or of one output: the stencil over packed rows computes what the definition says."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from checks import check_edge, check_integers, check_random, check_shape, check_special, check_threads, running
@@ -11,10 +9,10 @@ from hypothesis import strategies as st
 from gradops._algorithms import Arithmetic, Axis, Task
 from gradops._algorithms.exchange import (
     EXCHANGED_CHANNELS,
-    EXCHANGED_ROW,
-    EXCHANGES,
     LEAST_FIRST_INPUTS,
     LONE_CHANNELS,
+    LONGEST_EXCHANGED,
+    LONGEST_HALVED,
     MOST_STRIDED_INPUTS,
     MOST_STRIDED_OUTPUTS,
     wins,
@@ -169,20 +167,35 @@ def test_infinities_do_not_spread(op, value, at, level):
         check_special(grouped, op, problem, value, at)
 
 
-@pytest.mark.parametrize("op", DENSE, ids=str)
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_it_is_taken_where_it_was_measured_to_win(op, layout, stride):
-    def order(channels, outputs, **options):
-        sizes = {"n": 1, "h": 40, "w": 40, "r": 3, "s": 3, "padding": "SAME", "strides": (1, stride)} | options
-        return accepting(op, Problem(c=3 * channels, k=3 * outputs, groups=3, layout=layout, **sizes))
+def order(op, channels, outputs, groups=8, **options):
+    """The algorithms of groups, the one that is preferred first."""
+    sizes = {"n": 1, "h": 40, "w": 40, "r": 3, "s": 3, "padding": "SAME"} | options
+    return accepting(op, Problem(c=groups * channels, k=groups * outputs, groups=groups, **sizes))
 
+
+@pytest.mark.parametrize("op", DENSE, ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_it_is_taken_where_it_was_measured_to_win(op, stride):
     for channels in range(2, 20):
-        taken = channels in EXCHANGES[layout][op.result][stride - 1]
-        assert (order(channels, channels)[0] == "depthwise") == taken
-        assert ("depthwise" in order(channels, channels)) == (channels in EXCHANGED_CHANNELS[op.result])
-        assert "depthwise" not in order(channels, channels + 1)
-        assert (order(channels, channels, r=1, s=1)[0] == "depthwise") == (taken and layout == "NHWC")
+        sizes = {"layout": "NHWC", "strides": (1, stride)}
+        taken = channels in (2, 4, 8)
+        assert (order(op, channels, channels, **sizes)[0] == "depthwise") == taken
+        assert (order(op, channels, channels, r=1, s=1, **sizes)[0] == "depthwise") == taken
+        assert ("depthwise" in order(op, channels, channels, **sizes)) == (channels in EXCHANGED_CHANNELS[op.result])
+        assert "depthwise" not in order(op, channels, channels + 1, **sizes)
+
+
+@pytest.mark.parametrize("op", DENSE, ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_it_is_taken_for_rows_of_planes_that_are_not_too_long(op, stride):
+    longest = LONGEST_EXCHANGED[Arithmetic.FLOATS][op.result]
+    for channels, width in ((channels, width) for channels in (2, 4, 8) for width in (7, 12, 20, 21, 56, 57, 100)):
+        sizes = {"h": 9, "w": width * stride, "layout": "NCHW", "strides": (stride, stride)}
+        taken = width <= longest[channels][stride > 1]
+        assert (order(op, channels, channels, **sizes)[0] == "depthwise") == taken
+        assert order(op, channels, channels, r=1, s=1, **sizes)[0] != "depthwise"
+        fills = width <= LONGEST_HALVED or channels == 8 or (op.result == "output" and stride > 1)
+        assert (order(op, channels, channels, groups=2, **sizes)[0] == "depthwise") == (taken and fills)
 
 
 @pytest.mark.parametrize("strides", [1, 2])
@@ -205,16 +218,6 @@ def test_groups_of_one_output_take_it_where_it_was_measured_to_win(strides):
         assert taken("input", inputs, "NCHW") == (strides > 1 and few)
         assert taken("input", inputs, "NHWC", Arithmetic.PAIRS) == few
         assert not taken("output", inputs, "NHWC", taps=1) and not taken("output", inputs, "NHWC", Arithmetic.TILES)
-
-
-@pytest.mark.parametrize("op", [op for op in DENSE if op.result != "filter"], ids=str)
-@pytest.mark.parametrize("stride", [1, 2])
-def test_it_is_taken_for_short_rows_of_planes(op, stride):
-    for channels, width in ((channels, width) for channels in (2, 4, 8) for width in (12, EXCHANGED_ROW - 1)):
-        problem = Problem(h=9, w=width * stride, c=3 * channels, k=3 * channels, groups=3, strides=(stride, stride))
-        planes = replace(problem, padding="SAME", layout="NCHW")
-        assert accepting(op, planes)[0] == "depthwise"
-        assert accepting(op, replace(planes, r=1, s=1))[0] != "depthwise"
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])

@@ -13,9 +13,13 @@ from problems import exact_case, rounded_case
 from gradops._algorithms import Axis
 from gradops._algorithms.inplace import (
     CROWDED,
+    FAR_TAPS,
     LEAST_CROWDED_PIXELS,
     LEAST_CROWDED_TAPS,
+    MANY_TAPS,
+    MOST_FAR_PIXELS,
     MOST_HALVES_A_STEP,
+    MOST_LED,
     MOST_SMALL_PIXELS,
     MOST_STEP,
     MOST_TAPS,
@@ -412,8 +416,8 @@ def test_rows_of_taps_are_apart_where_few_rows_of_small_images_have_them_in_comm
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 def test_small_planes_are_turned_where_rows_are_short(op):
     def first(w, stride=1, taps=3):
-        problem = Problem(h=20, w=w, c=WIDEST_VECTOR, m=1, r=taps, strides=(1, stride), padding="SAME", layout="NCHW")
-        return accepting(op, problem)[0]
+        sizes = {"n": 400, "h": 20, "w": w, "c": WIDEST_VECTOR, "m": 1, "r": taps, "strides": (1, stride)}
+        return accepting(op, Problem(**sizes, padding="SAME", layout="NCHW"))[0]
 
     for stride, least in LEAST_TURNED_PIXELS.items():
         assert first(stride * least, stride) == "planes"
@@ -421,6 +425,25 @@ def test_small_planes_are_turned_where_rows_are_short(op):
     if op.result == "filter":
         least = int(LEAST_TURNED_PIXELS_A_TAP * 7)
         assert first(least + 1, taps=7) == "planes" and first(least, taps=7) == "inplace"
+
+
+@pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
+def test_planes_of_few_pixels_and_many_taps_are_turned(op):
+    def turned(taps, pixels=MOST_FAR_PIXELS, n=1, step=1, stride=1, height=0):
+        sizes = {"h": (height or pixels) * stride, "w": pixels * stride, "c": WIDEST_VECTOR, "m": 1}
+        taken = {"r": taps, "s": taps, "dilations": (step, step), "strides": (stride, stride)}
+        return accepting(op, Problem(n=n, **sizes, **taken, padding="SAME", layout="NCHW"))[0] == "inplace"
+
+    filters = op.result == "filter"
+    for taps, (longest, most) in MOST_LED.items():
+        assert turned(taps, longest) == filters and not turned(taps, longest + 1)
+        enough = most // (WIDEST_VECTOR * longest * longest)
+        assert turned(taps, longest, enough) == filters and not turned(taps, longest, enough + 1)
+        assert turned(taps, n=400, step=2) == (taps >= FAR_TAPS or not filters)
+        assert not turned(taps, MOST_FAR_PIXELS + 1, n=400, step=2) and not turned(taps, n=400, step=2, height=40)
+    assert turned(FAR_TAPS, n=400, step=3, stride=2)
+    assert turned(MANY_TAPS, n=400, stride=2) == (not filters) and not turned(FAR_TAPS, n=400, stride=2)
+    assert not turned(MANY_TAPS, n=400) and not turned(MANY_TAPS, MOST_FAR_PIXELS + 1, n=400, stride=2)
 
 
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
@@ -468,8 +491,8 @@ def test_large_images_are_turned_only_for_wide_strides(op):
 @pytest.mark.parametrize("op", OPS_OF_KIND, ids=str)
 def test_planes_are_taken_where_two_share_a_vector(op):
     def first(w, stride, **changed):
-        problem = Problem(h=14, w=w, c=WIDEST_VECTOR, m=1, strides=(stride, stride), padding="SAME", layout="NCHW")
-        return accepting(op, replace(problem, **changed))[0]
+        sizes = {"n": 400, "h": 14, "w": w, "c": WIDEST_VECTOR, "m": 1, "strides": (stride, stride)}
+        return accepting(op, replace(Problem(**sizes, padding="SAME", layout="NCHW"), **changed))[0]
 
     for stride, pixels in TWIN_PIXELS.items():
         least = max(pixels[0], LEAST_PIXELS_A_TAP * SQUARE_TAPS) if op.result == "filter" else pixels[0]

@@ -8,42 +8,64 @@ from __future__ import annotations
 
 from .multipliers import MOST_MULTIPLIERS
 from .patches import side_by_side
-from .task import WHOLE_VECTOR, WIDEST_VECTOR, Task
+from .task import WHOLE_VECTOR, WIDEST_VECTOR, Arithmetic, Task
 
 EXCHANGED_CHANNELS = {"output": (2, 4, 8, 16), "input": (2, 4, 8, 16), "filter": (2, 4, 8)}
 """Inputs and as many outputs of a group that `depthwise` accepts, by the result: they change places within a vector."""
 
-EXCHANGES: dict[str, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
-    "NHWC": {"output": ((2, 4, 8), (2, 4, 8)), "input": ((2, 4, 8), (2, 4, 8)), "filter": ((2, 4, 8), (2, 4, 8))},
-    "NCHW": {"output": ((), (2, 4, 8)), "input": ((), (4,)), "filter": ((8,), (2, 4, 8))},
+EVERY = 1 << 62
+
+_FLOATS = {
+    "output": {2: (56, EVERY), 4: (56, EVERY), 8: (12, EVERY)},
+    "input": {2: (56, 56), 4: (56, EVERY), 8: (12, 14)},
+    "filter": {2: (EVERY, EVERY), 4: (48, EVERY), 8: (EVERY, EVERY)},
 }
-EXCHANGED_ROW = 20
-"""Those that it is taken for, by the layout and the result, with a stride of 1 and with others; channels first, not for one tap, and of outputs and
-gradients of inputs all of 2 to 8 if so few pixels of a row have the same taps that vectors of them would not be full.
+_PAIRS = {
+    "output": {2: (56, EVERY), 4: (0, EVERY), 8: (7, 16)},
+    "input": {2: (56, 56), 4: (0, 38), 8: (7, 16)},
+    "filter": {2: (EVERY, EVERY), 4: (EVERY, EVERY), 8: (0, 0)},
+}
+_DOUBLES = {
+    "output": {2: (40, EVERY), 4: (12, EVERY), 8: (0, 0)},
+    "input": {2: (40, 56), 4: (12, EVERY), 8: (0, 0)},
+    "filter": {2: (EVERY, EVERY), 4: (20, EVERY), 8: (0, EVERY)},
+}
+LONGEST_EXCHANGED = {
+    Arithmetic.FLOATS: _FLOATS,
+    Arithmetic.HALVES: _FLOATS,
+    Arithmetic.PAIRS: _PAIRS,
+    Arithmetic.DOUBLES: _DOUBLES,
+}
+LONGEST_HALVED = 20
+"""Rows of dy, channels first, up to which it is taken, with a stride of 1 and with others, by the result and the channels of a group; and the longest, but of outputs
+with strides, if all groups together fill no vector. Channels last it always is, but for groups of a whole vector of float64, of which filters with strides alone are.
 
-Time of what is taken otherwise over that of `depthwise`, 3x3 taps, 8 images of 56x56 (2 and 4 channels), 28x28 (8) and 14x14 (16), with stride 2 twice as
-high and wide where there are more than 4, 2 threads of a Zen 5, of outputs, gradients of inputs and of filters:
+Time of what is taken otherwise over that of `depthwise`, channels first, geometric means of 130 random problems (2x2 to 7x7 taps, strides to 3, 1 to 16 images of 7x7
+to 224x224, 2 to 512 groups), of outputs, gradients of inputs and of filters, 2 threads of a Zen 5:
 
-==========  ======  ==============  ==============  ==============  ==============
-channels    stride  float32, NHWC   bfloat16, NHWC  float32, NCHW   bfloat16, NCHW
-==========  ======  ==============  ==============  ==============  ==============
-2           1       19   39   16    13   12   22    1.3  1.2  0.9   0.9  0.9  0.8
-4           1       9.8  17   7.2   9.2  6.5  9.1   0.9  0.9  0.9   0.8  0.8  0.8
-4           2       12   45   6.1   8.2  23   4.4   3.0  1.2  1.8   1.7  1.2  1.2
-8           1       3.5  8.0  3.6   8.8  8.8  10    1.0  1.0  1.4   1.1  1.1  1.2
-8           2       2.9  13   3.4   1.8  18   6.8   1.7  0.9  1.6   0.9  1.0  1.2
-16          1       0.7  0.8        0.5  0.5        0.7  0.7        0.5  0.5
-16          2       0.7  0.9        0.5  0.6        0.7  0.7        0.8  0.9
-==========  ======  ==============  ==============  ==============  ==============
+========  =======  ================  ================  ================  ================
+channels  rows     float32           bfloat16          float64           AVX2
+========  =======  ================  ================  ================  ================
+2         to 20    2.8   2.9   13    2.1   2.0   10
+2         to 56    1.56  1.55  1.16  1.24  1.13  1.21  1.00  0.96  0.94  1.16  1.08  0.99
+2         beyond   0.81  0.77  1.11  0.88  0.85  1.11  0.85  0.85  1.29  0.94  0.91  1.10
+4         to 20    1.35  1.30  4.9   1.02  0.94  3.5
+4         to 56    1.10  1.16  1.01  0.75  0.76  1.03  0.90  0.90  0.93  0.91  0.91  0.75
+4         beyond   0.82  0.94  0.92  0.64  0.66  0.93
+8         to 20    1.21  1.23  1.45  0.83  0.78  0.80
+8         to 56    0.81  0.71  1.02  0.47  0.45  0.67
+8         beyond   0.64  0.65  0.96  0.40  0.37  0.82
+strides:
+2         to 20    6.3   1.79  5.7   5.0   1.81  4.4   3.7   1.14  3.4   4.4   1.14  4.5
+2         to 56    3.0   1.11  1.74  2.4   1.12  1.50
+4         to 20    3.6   1.59  4.0   2.5   1.65  2.4   1.80  0.96  2.0   2.8   1.04  2.8
+4         to 56    2.2   1.15  1.34  1.44  1.02  1.18  1.77  0.91  1.36  2.1   0.97  1.04
+8         to 20    2.2   1.50  1.35  1.47  1.41  0.95  0.79  0.79  0.95  1.03  0.84  1.04
+8         to 56    1.22  0.74  1.21  0.79  0.71  0.66  0.89  0.84  1.16  1.21  0.77  0.94
+========  =======  ================  ================  ================  ================
 
-Channels first, 16 were measured on a Zen 4, as were 14x14 pixels: 2 channels 1.5 to 2.2, 4 1.4 and 1.6, 8 1.1 and 1.2 (float32, bfloat16), and the gradient of
-a filter of 2 with stride 2: 1.7 and 1.2.
-
-Outputs of 2, channels first, with stride 2, 9 problems of 1 to 8 images of 48x48 to 128x128, Zen 5: 1.8 to 3.5 (geometric mean 2.8; bfloat16 2.2, AVX2 2.3), gradients of
-inputs 0.65 to 1.5 (1.1), of inputs of 8 0.5 to 1.0 (0.75).
-
-One tap: channels last 1.6 to 12, channels first 0.4 to 1.2. In float64 0.4 to 1.0 times as large, so of 8 channels, a vector, 0.7 to 0.95, of filters with
-strides 1.1.
+float16 as float32. Channels last 1.1 to 39 (float32 and bfloat16), 16 channels 0.5 to 0.9 in both layouts; vectors that are not full 0.34 to 1.3, outputs with strides 1.16
+and more. One tap: channels last 1.6 to 12, channels first 0.4 to 1.2.
 """
 
 MOST_TILED = 4
@@ -126,15 +148,25 @@ def wins(task: Task) -> bool:
         return _wins_ungrouped(task)
     if task.outputs == 1:
         return _wins_alone(task)
-    filters = task.result == "filter"
-    if task.doubles and task.outputs == WHOLE_VECTOR and not (filters and task.strided):
-        return False
-    if not task.last and task.one_tap:
-        return False
     if task.tiled:
-        return not task.last and not filters and task.outputs <= MOST_TILED
-    short = not task.last and not filters and task.cols.out < EXCHANGED_ROW
-    return task.outputs in EXCHANGES["NHWC" if short else task.data_format][task.result][task.strided]
+        return _wins_beside_tiles(task)
+    if not task.last:
+        return not task.one_tap and task.cols.out <= _longest(task)
+    whole = task.doubles and task.outputs == WHOLE_VECTOR
+    few = task.outputs <= WHOLE_VECTOR
+    return few and (not whole or (task.result == "filter" and task.strided))
+
+
+def _wins_beside_tiles(task: Task) -> bool:
+    """The same of groups where tiles are multiplied."""
+    return not task.last and not task.one_tap and task.result != "filter" and task.outputs <= MOST_TILED
+
+
+def _longest(task: Task) -> int:
+    """Rows up to which it is, channels first."""
+    longest = LONGEST_EXCHANGED[task.arithmetic][task.result].get(task.outputs, (0, 0))[task.strided]
+    fills = task.groups * task.outputs >= (WHOLE_VECTOR if task.doubles else WIDEST_VECTOR)
+    return longest if fills or (task.result == "output" and task.strided) else min(longest, LONGEST_HALVED)
 
 
 def _wins_alone(task: Task) -> bool:

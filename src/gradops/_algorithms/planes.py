@@ -182,6 +182,8 @@ def wins(task: Task) -> bool:
         return False
     if task.wide:
         return _wins_wide(task)
+    if inplace.leads(task):
+        return False
     if inplace.accepts(task) and inplace.wins(task):
         return _long(task, LEAST_TURNED_PIXELS, LEAST_TURNED_PIXELS_A_TAP) or _twins(task)
     return _long(task, LEAST_PIXELS, LEAST_PIXELS_A_TAP)

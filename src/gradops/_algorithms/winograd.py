@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from .task import Axis, Task
+from .task import WHOLE_VECTOR, WIDEST_VECTOR, Axis, Task
 
 MOST_TAPS = 7
 """Along an axis: three windows of up to three."""
@@ -77,6 +77,15 @@ images        channels  float32             float64, NHWC
 float16 1.1 to 1.9, AVX2 1.1 to 2.4; 16 to 16 channels of 4x4 pixels, channels first, 0.8 to 0.9.
 """
 
+LEAST_SHEET_ROW, MOST_SHEET_SLOTS = 20, 300
+"""Pixels of a row, and taps and channels that are summed, multiplied, from which on and up to which `conv` copies planes once for all taps, channels first, so that
+the *gain* is that of filled vectors. Time of `conv` over that of `winograd`, 3x3 taps, 8 images, gradients of inputs and outputs, 2 threads of a Zen 5: 17 to 33
+channels of 28x28 and 29x29 0.62 to 0.76, 20 to 40 0.73 and 0.83, 24 to 24 0.95, 24 to 48 of 56x56 0.98 and 1.13, 40 to 40 of 20x20 1.05, 32 to 32 1.3.
+
+Groups of up to a vector of channels, channels last, need as much gain as channels first: 16 to 16 0.86 to 0.92, gradients of filters 0.73 to 0.89, of few pixels 1.1; 20
+to 20 and more 1.1 to 1.5.
+"""
+
 
 def accepts(task: Task) -> bool:
     """Whether the filter has 2 to 7 neighbouring taps along an axis, or 3 to 6 and a stride of 2, whose windows of three fit the kernel."""
@@ -101,7 +110,23 @@ def wins(task: Task) -> bool:
     kind = "strided" if task.strided else "dilated" if task.dilated else "3x3" if _dense(task) else "other"
     steps = task.rows.dilation * task.cols.dilation if task.dilated else 0
     costs = COST / max(task.inputs, 1) + COST / max(task.outputs, 1) + STEP_COST * steps / max(task.pixels, 1)
-    return _gain(task) >= LEAST_GAIN[kind][not task.last] * (1 + costs)
+    narrow = task.groups > 1 and max(task.inputs, task.outputs) <= WIDEST_VECTOR
+    return _gain(task) * _fill(task) >= LEAST_GAIN[kind][narrow or not task.last] * (1 + costs)
+
+
+def _fill(task: Task) -> float:
+    """The share of its vectors of channels that is filled, where those of `conv` are pixels of planes that are copied once for all taps."""
+    vector = WHOLE_VECTOR if task.doubles else WIDEST_VECTOR
+    slots = task.rows.taps * task.cols.taps * task.summed
+    if (
+        task.last
+        or task.result == "filter"
+        or task.strided
+        or slots > MOST_SHEET_SLOTS
+        or task.cols.out < LEAST_SHEET_ROW
+    ):
+        return 1
+    return task.channels / (-(-task.channels // vector) * vector)
 
 
 def reads_innermost(task: Task) -> bool:

@@ -12,6 +12,7 @@ from gradops._algorithms.col2im import (
     FEW_LAST,
     LARGE_MULTIPLIER,
     LONE_LAST,
+    LONE_ROWS,
     LONGEST_ROWS,
     MOST_NUMBERS,
     MOST_PIXELS,
@@ -144,8 +145,10 @@ def test_it_is_taken_for_groups_whose_pixels_have_few_taps():
     assert taken(LONE_LAST) and not taken(LONE_LAST + 1) and not taken(LONE_LAST, "NCHW")
     assert not taken(LONE_LAST, strides=(1, 1)) and not taken(LONE_LAST, r=5)
     for layout in "NHWC", "NCHW":
-        assert taken(FEW_LAST, layout, strides=(3, 3)) and not taken(FEW_LAST + 1, layout, strides=(3, 3))
-        assert taken(FEW_LAST, layout, r=1, s=1) == (layout == "NHWC")
+        rows = {"h": 3 * LONE_ROWS, "w": 3 * LONE_ROWS, "strides": (3, 3)}
+        assert taken(FEW_LAST, layout, **rows) and not taken(FEW_LAST + 1, layout, **rows)
+        assert taken(FEW_LAST, layout, **rows | {"w": 3 * LONE_ROWS + 3}) == (layout == "NHWC")
+        assert taken(FEW_LAST, layout, **rows, r=1, s=1) == (layout == "NHWC")
 
 
 def test_it_is_taken_for_multipliers():

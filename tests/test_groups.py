@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gradops._algorithms import Arithmetic, Axis, Task
 from gradops._algorithms.exchange import (
     EXCHANGED_CHANNELS,
+    FEW_SUMMED_PIXELS,
     LEAST_FIRST_INPUTS,
     LONE_CHANNELS,
     LONGEST_EXCHANGED,
@@ -196,6 +197,14 @@ def test_it_is_taken_for_rows_of_planes_that_are_not_too_long(op, stride):
         assert order(op, channels, channels, r=1, s=1, **sizes)[0] != "depthwise"
         fills = width <= LONGEST_HALVED or channels == 8 or (op.result == "output" and stride > 1)
         assert (order(op, channels, channels, groups=2, **sizes)[0] == "depthwise") == (taken and fills)
+
+
+def test_filters_of_few_pixels_take_it_beside_pairs():
+    axis = Axis(16, 3, 1, 1, 1, 16)
+    task = Task("filter", False, axis, axis, 4, WHOLE_VECTOR, WHOLE_VECTOR, "NCHW", Arithmetic.PAIRS)
+    assert wins(task._replace(pixels=FEW_SUMMED_PIXELS)) and not wins(task._replace(pixels=FEW_SUMMED_PIXELS + 1))
+    assert not wins(task._replace(pixels=FEW_SUMMED_PIXELS, inputs=16, outputs=16))
+    assert wins(task._replace(arithmetic=Arithmetic.FLOATS)) and not wins(task._replace(result="input"))
 
 
 @pytest.mark.parametrize("strides", [1, 2])

@@ -14,8 +14,8 @@ SUM = 48
 LEAST_GAIN = {2: (0, 0.1, 0.2), 8: (0.2, 0.4, 0.6), 32: (0.4, 0.5, 0.6), 1 << 62: (1, 1.2, 1.2)}
 """Its *gain*: products that others take for each that has a place, times the share of its own time that products are. From which one on it is taken, by the channels
 of the gradient, up to so many, for rows of up to SHORT_ROWS pixels of dy and longer ones. Channels last, more than FEW_LAST take MANY_LAST times as much, groups of 3
-to LONE_LAST GROUPED_GAIN; `conv` that multiplies pairs PAIRED_GAIN. Groups of up to FEW_LAST channels with strides of which a pixel has one tap at most take it, and channels last
-up to LONE_LAST ones of few taps.
+to LONE_LAST GROUPED_GAIN; `conv` that multiplies pairs PAIRED_GAIN. Groups of up to FEW_LAST channels with strides of which a pixel has one tap at most take it, channels first
+for rows of up to LONE_ROWS pixels, and channels last up to LONE_LAST ones of few taps.
 
 Time of `conv` or `stem`, whichever is preferred to it, over that of `col2im`, geometric means of 9000 random problems (1x1 to 11x11 taps, strides to 4, dilations
 to 3, 7 to 128 pixels), float32, 2 threads of a Zen 4:
@@ -40,7 +40,7 @@ NHWC, beyond        to 16       0.25    0.36    0.48    0.64    0.79    1.02    
 
 Groups of few channels, channels last, 110 random problems, Zen 5: to 2 channels with strides and few taps 0.93 to 3.0, else from a gain of 0.06 on 1.5 to 3.6 to 16 pixels, 0.65
 to 1.8 beyond; 3 and 4 with strides 0.9 to 3.2, else from 0.1 on 0.93 to 3.9, beyond 30 pixels 0.76 to 1.35; to 8 0.45 to 1.6. Channels first with strides and one tap at
-most 1.04 to 2.9.
+most 1.2 to 2.9, rows of 27 to 74 pixels 0.73 to 1.4.
 
 float64 alike. Where `gemv` is preferred, or `conv` leaves out taps that lie outside (`Sharing.splits`), up to 8 channels 1.4 to 6, more 0.5 to 1; 1x1 taps 0.3 to 1.2.
 Beside `conv` in pairs of bfloat16 0.14 to 0.7, but where most taps lie outside.
@@ -59,7 +59,15 @@ NCHW, more            1.61  1.80  2.82  2.52  1.54  1.57  1.82  2.53        3.04
 ====================  ======================  ======================  ======================
 """
 
-SHORT_ROWS, FEW_LAST, MANY_LAST, LONE_LAST, GROUPED_GAIN, PAIRED_GAIN = (16, 30), 8, 1.5, 4, (0.1, 0.1, 0.4), 2
+SHORT_ROWS, FEW_LAST, MANY_LAST, LONE_LAST, LONE_ROWS, GROUPED_GAIN, PAIRED_GAIN = (
+    (16, 30),
+    8,
+    1.5,
+    4,
+    20,
+    (0.1, 0.1, 0.4),
+    2,
+)
 
 (
     FEW_TAPS,
@@ -86,7 +94,7 @@ SHORT_ROWS, FEW_LAST, MANY_LAST, LONE_LAST, GROUPED_GAIN, PAIRED_GAIN = (16, 30)
 )
 """The same of depthwise ops, channels first: up to FEW_TAPS of a pixel (all of them over the strides) from LEAST_MULTIPLIER on; up to SOME_TAPS from MULTIPLIER on if
 groups are few or `stem` is preferred to `depthwise`, and for dilations beyond FAR_APART, both for rows of dy of LEAST_ROW pixels and more. Channels last from MULTIPLIER on, of
-few taps, or some with FEW_GROUPS. Not beside `stem` for rows beyond LONGEST_ROWS. For a multiplier of 1 it is taken, channels first, where `planes` is refused and a
+few taps, or some with FEW_GROUPS. Not beside `stem` for rows beyond LONGEST_ROWS of one tap or fewer outputs than LARGE_MULTIPLIER. For a multiplier of 1 it is taken, channels first, where `planes` is refused and a
 pixel has one tap, of FEW_GROUPS or long rows.
 
 Time of `depthwise` over that of `col2im`, geometric means of 3000 random problems, float32, 2 threads of a Zen 4, for multipliers of 1, 2, 3, 4 and 8:
@@ -137,7 +145,7 @@ def wins(task: Task, first: str) -> bool:
     if task.stencil:
         return _wins_multiplied(task, first)
     few = task.channels <= FEW_LAST
-    if first in ("conv", "stem") and task.groups > 1 and few and _lone(task):
+    if first in ("conv", "stem") and task.groups > 1 and few and _lone(task, first):
         return True
     if first in ("winograd", "depthwise") or ((first == "gemv" or task.sharing.splits) and not few):
         return False
@@ -151,14 +159,14 @@ def wins(task: Task, first: str) -> bool:
     return _gain(task) > (PAIRED_GAIN if task.paired and first == "conv" else least)
 
 
-def _lone(task: Task) -> bool:
+def _lone(task: Task, first: str) -> bool:
     """Whether a pixel has one tap at most, or few, channels last."""
     taps = _taps(task)
-    if task.paired or not task.strided:
+    if not task.strided or (task.paired and first == "conv"):
         return False
-    if task.last and taps <= FEW_TAPS and task.channels <= LONE_LAST:
-        return True
-    return taps <= ONE_TAP and (task.last or not task.one_tap)
+    if task.last:
+        return taps <= (FEW_TAPS if task.channels <= LONE_LAST else ONE_TAP)
+    return taps <= ONE_TAP and not task.one_tap and task.cols.out <= LONE_ROWS
 
 
 def _taps(task: Task) -> float:
@@ -180,7 +188,7 @@ def _wins_multiplied(task: Task, first: str) -> bool:
         long = task.groups <= FEW_GROUPS or cols.out > LONG_ROWS
         return not task.last and first == "depthwise" and taps <= ONE_TAP and long
     large, few = task.outputs >= LARGE_MULTIPLIER, taps <= FEW_TAPS
-    if first == "stem" and cols.out > LONGEST_ROWS:
+    if first == "stem" and cols.out > LONGEST_ROWS and not (large and rows.taps * cols.taps > 1):
         return False
     if task.last:
         some = taps <= SOME_TAPS and (few or large or task.groups <= FEW_GROUPS)

@@ -21,8 +21,8 @@ _FLOATS = {
     "filter": {2: (EVERY, EVERY), 4: (48, EVERY), 8: (EVERY, EVERY)},
 }
 _PAIRS = {
-    "output": {2: (56, EVERY), 4: (0, EVERY), 8: (7, 16)},
-    "input": {2: (56, 56), 4: (0, 38), 8: (7, 16)},
+    "output": {2: (56, EVERY), 4: (8, EVERY), 8: (7, 16)},
+    "input": {2: (56, 56), 4: (8, EVERY), 8: (7, 16)},
     "filter": {2: (EVERY, EVERY), 4: (EVERY, EVERY), 8: (0, 0)},
 }
 _DOUBLES = {
@@ -36,9 +36,10 @@ LONGEST_EXCHANGED = {
     Arithmetic.PAIRS: _PAIRS,
     Arithmetic.DOUBLES: _DOUBLES,
 }
-LONGEST_HALVED = 20
+LONGEST_HALVED, FEW_SUMMED_PIXELS = 20, 256
 """Rows of dy, channels first, up to which it is taken, with a stride of 1 and with others, by the result and the channels of a group; and the longest, but of outputs
-with strides, if all groups together fill no vector. Channels last it always is, but for groups of a whole vector of float64, of which filters with strides alone are.
+with strides, if all groups together fill no vector. Pixels of all images up to which it is taken for each gradient of a filter where pairs are multiplied, which
+`conv` has to turn: of 8 channels 1.0 to 2.7, of more pixels 0.4 to 1.3. Channels last it always is, but for groups of a whole vector of float64, of which filters with strides alone are.
 
 Time of what is taken otherwise over that of `depthwise`, channels first, geometric means of 130 random problems (2x2 to 7x7 taps, strides to 3, 1 to 16 images of 7x7
 to 224x224, 2 to 512 groups), of outputs, gradients of inputs and of filters, 2 threads of a Zen 5:
@@ -164,6 +165,8 @@ def _wins_beside_tiles(task: Task) -> bool:
 
 def _longest(task: Task) -> int:
     """Rows up to which it is, channels first."""
+    if task.paired and task.result == "filter" and task.outputs <= WHOLE_VECTOR and task.pixels <= FEW_SUMMED_PIXELS:
+        return EVERY
     longest = LONGEST_EXCHANGED[task.arithmetic][task.result].get(task.outputs, (0, 0))[task.strided]
     fills = task.groups * task.outputs >= (WHOLE_VECTOR if task.doubles else WIDEST_VECTOR)
     return longest if fills or (task.result == "output" and task.strided) else min(longest, LONGEST_HALVED)

@@ -110,13 +110,18 @@ def wins(task: Task) -> bool:
     kind = "strided" if task.strided else "dilated" if task.dilated else "3x3" if _dense(task) else "other"
     steps = task.rows.dilation * task.cols.dilation if task.dilated else 0
     costs = COST / max(task.inputs, 1) + COST / max(task.outputs, 1) + STEP_COST * steps / max(task.pixels, 1)
-    narrow = task.groups > 1 and max(task.inputs, task.outputs) <= WIDEST_VECTOR
+    narrow = task.groups > 1 and max(task.inputs, task.outputs) <= _vector(task)
     return _gain(task) * _fill(task) >= LEAST_GAIN[kind][narrow or not task.last] * (1 + costs)
+
+
+def _vector(task: Task) -> int:
+    """Channels that fill one."""
+    return WHOLE_VECTOR if task.doubles else WIDEST_VECTOR
 
 
 def _fill(task: Task) -> float:
     """The share of its vectors of channels that is filled, where those of `conv` are pixels of planes that are copied once for all taps."""
-    vector = WHOLE_VECTOR if task.doubles else WIDEST_VECTOR
+    vector = _vector(task)
     slots = task.rows.taps * task.cols.taps * task.summed
     if (
         task.last

@@ -190,9 +190,10 @@ def test_it_is_taken_where_it_was_measured_to_win(op, stride):
 @pytest.mark.parametrize("stride", [1, 2])
 def test_it_is_taken_for_rows_of_planes_that_are_not_too_long(op, stride):
     longest = LONGEST_EXCHANGED[Arithmetic.FLOATS][op.result]
-    for channels, width in ((channels, width) for channels in (2, 4, 8) for width in (7, 12, 20, 21, 56, 57, 100)):
+    for channels, width in ((channels, width) for channels in (2, 4, 8) for width in (7, 12, 20, 21, 48, 56, 57, 100)):
         sizes = {"h": 9, "w": width * stride, "layout": "NCHW", "strides": (stride, stride)}
-        taken = width <= longest[channels][stride > 1]
+        beside_stem = channels == 4 and width == 48 and stride == 1 and op.result != "filter"
+        taken = width <= longest[channels][stride > 1] and not beside_stem
         assert (order(op, channels, channels, **sizes)[0] == "depthwise") == taken
         assert order(op, channels, channels, r=1, s=1, **sizes)[0] != "depthwise"
         fills = width <= LONGEST_HALVED or channels == 8 or (op.result == "output" and stride > 1)

@@ -12,10 +12,10 @@ SUM = 48
 """Products that take as long as it takes to add their sum to where it belongs."""
 
 LEAST_GAIN = {2: (0, 0.1, 0.2), 8: (0.2, 0.4, 0.6), 32: (0.4, 0.5, 0.6), 1 << 62: (1, 1.2, 1.2)}
-"""Its *gain*: products that others take for each that has a place, times the share of its own time that products are. From which one on it is taken, by the channels
-of the gradient, up to so many, for rows of up to SHORT_ROWS pixels of dy and longer ones. Channels last, more than FEW_LAST take MANY_LAST times as much, groups of 3
-to LONE_LAST GROUPED_GAIN; `conv` that multiplies pairs PAIRED_GAIN. Groups of up to FEW_LAST channels with strides of which a pixel has one tap at most take it, channels first
-for rows of up to LONE_ROWS pixels, and channels last up to LONE_LAST ones of few taps.
+"""Its *gain*: products that others take for each that has a place, times the share of its own time that products are. From which one on it is taken, by the
+channels of the gradient, up to so many, for rows of up to SHORT_ROWS pixels of dy and longer ones. Channels last, more than FEW_LAST take MANY_LAST times as
+much, groups of 3 to LONE_LAST GROUPED_GAIN; `conv` that multiplies pairs PAIRED_GAIN. Groups of up to FEW_LAST channels with strides of which a pixel has one
+tap at most take it, channels first for rows of up to LONE_ROWS pixels, and channels last up to LONE_LAST ones of few taps.
 
 Time of `conv` or `stem`, whichever is preferred to it, over that of `col2im`, geometric means of 9000 random problems (1x1 to 11x11 taps, strides to 4, dilations
 to 3, 7 to 128 pixels), float32, 2 threads of a Zen 4:
@@ -38,9 +38,9 @@ NHWC, to 32         to 16       0.54    0.63    0.74    0.94    1.09    1.38    
 NHWC, beyond        to 16       0.25    0.36    0.48    0.64    0.79    1.02    2.09
 ==================  ==========  ======  ======  ======  ======  ======  ======  ======
 
-Groups of few channels, channels last, 110 random problems, Zen 5: to 2 channels with strides and few taps 0.93 to 3.0, else from a gain of 0.06 on 1.5 to 3.6 to 16 pixels, 0.65
-to 1.8 beyond; 3 and 4 with strides 0.9 to 3.2, else from 0.1 on 0.93 to 3.9, beyond 30 pixels 0.76 to 1.35; to 8 0.45 to 1.6. Channels first with strides and one tap at
-most 1.2 to 2.9, rows of 27 to 74 pixels 0.73 to 1.4.
+Groups of few channels, channels last, 110 random problems, Zen 5: to 2 channels with strides and few taps 0.93 to 3.0, else from a gain of 0.06 on 1.5 to 3.6
+to 16 pixels, 0.65 to 1.8 beyond; 3 and 4 with strides 0.9 to 3.2, else from 0.1 on 0.93 to 3.9, beyond 30 pixels 0.76 to 1.35; to 8 0.45 to 1.6. Channels first
+with strides and one tap at most 1.2 to 2.9, rows of 27 to 74 pixels 0.73 to 1.4.
 
 float64 alike. Where `gemv` is preferred, or `conv` leaves out taps that lie outside (`Sharing.splits`), up to 8 channels 1.4 to 6, more 0.5 to 1; 1x1 taps 0.3 to 1.2.
 Beside `conv` in pairs of bfloat16 0.14 to 0.7, but where most taps lie outside.
@@ -92,10 +92,10 @@ SHORT_ROWS, FEW_LAST, MANY_LAST, LONE_LAST, LONE_ROWS, GROUPED_GAIN, PAIRED_GAIN
     24,
     64,
 )
-"""The same of depthwise ops, channels first: up to FEW_TAPS of a pixel (all of them over the strides) from LEAST_MULTIPLIER on; up to SOME_TAPS from MULTIPLIER on if
-groups are few or `stem` is preferred to `depthwise`, and for dilations beyond FAR_APART, both for rows of dy of LEAST_ROW pixels and more. Channels last from MULTIPLIER on, of
-few taps, or some with FEW_GROUPS. Not beside `stem` for rows beyond LONGEST_ROWS of one tap or fewer outputs than LARGE_MULTIPLIER. For a multiplier of 1 it is taken, channels first, where `planes` is refused and a
-pixel has one tap, of FEW_GROUPS or long rows.
+"""The same of depthwise ops, channels first: up to FEW_TAPS of a pixel (all of them over the strides) from LEAST_MULTIPLIER on; up to SOME_TAPS from MULTIPLIER
+on if groups are few or `stem` is preferred to `depthwise`, and for dilations beyond FAR_APART, both for rows of dy of LEAST_ROW pixels and more. Channels last
+from MULTIPLIER on, of few taps, or some with FEW_GROUPS. Not beside `stem` for rows beyond LONGEST_ROWS of one tap or fewer outputs than LARGE_MULTIPLIER. For
+a multiplier of 1 it is taken, channels first, where `planes` is refused and a pixel has one tap, of FEW_GROUPS or long rows.
 
 Time of `depthwise` over that of `col2im`, geometric means of 3000 random problems, float32, 2 threads of a Zen 4, for multipliers of 1, 2, 3, 4 and 8:
 

@@ -37,13 +37,14 @@ LONGEST_EXCHANGED = {
     Arithmetic.DOUBLES: _DOUBLES,
 }
 LONGEST_HALVED, FEW_SUMMED_PIXELS = 20, 256
-"""Rows of dy, channels first, up to which it is taken, with a stride of 1 and with others, by the result and the channels of a group; and the longest, but of outputs
-with strides, if all groups together fill no vector or, of 4 channels without strides and but for filters, if rows fill those of `stem`: 32 and 48 pixels 0.64 to 0.97, 28 to 56 others
-0.9 to 1.6. Pixels of all images up to which it is taken for each gradient of a filter where pairs are multiplied, which
-`conv` has to turn: of 8 channels 1.0 to 2.7, of more pixels 0.4 to 1.3. Channels last it always is, but for groups of a whole vector of float64, of which filters with strides alone are.
+"""Rows of dy, channels first, up to which it is taken, with a stride of 1 and with others, by the result and the channels of a group; and the longest, but of
+outputs with strides, if all groups together fill no vector or, of 4 channels without strides and but for filters, if rows fill those of `stem`: 32 and 48
+pixels 0.64 to 0.97, 28 to 56 others 0.9 to 1.6. Pixels of all images up to which it is taken for each gradient of a filter where pairs are multiplied, which
+`conv` has to turn: of 8 channels 1.0 to 2.7, of more pixels 0.4 to 1.3. Channels last it always is, but for groups of a whole vector of float64, of which
+filters with strides alone are.
 
-Time of what is taken otherwise over that of `depthwise`, channels first, geometric means of 130 random problems (2x2 to 7x7 taps, strides to 3, 1 to 16 images of 7x7
-to 224x224, 2 to 512 groups), of outputs, gradients of inputs and of filters, 2 threads of a Zen 5:
+Time of what is taken otherwise over that of `depthwise`, channels first, geometric means of 130 random problems (2x2 to 7x7 taps, strides to 3, 1 to 16 images
+of 7x7 to 224x224, 2 to 512 groups), of outputs, gradients of inputs and of filters, 2 threads of a Zen 5:
 
 ========  =======  ================  ================  ================  ================
 channels  rows     float32           bfloat16          float64           AVX2

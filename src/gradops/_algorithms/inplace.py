@@ -61,8 +61,10 @@ pixels          input  filter  output  5x5    7x7    input  filter  output  5x5
 """
 
 MOST_LED, FAR_TAPS, MANY_TAPS, MOST_FAR_PIXELS = {3: (14, 60_000), 5: (20, 400_000), 7: (28, 500_000)}, 5, 7, 20
-"""Channels first, where `inplace` is preferred to `planes`, too: gradients of filters of rows, and of all pixels and channels, up to these numbers, with strides up to half of the second, by the taps in a row, since each channel of `planes` has its sums to bring together; rows of so many pixels, in both directions, of dilated taps from the second number on, without strides of outputs
-and gradients of inputs of any; and these two with strides, from the third number on.
+"""Channels first, where `inplace` is preferred to `planes`, too: gradients of filters of rows, and of all pixels and channels, up to these numbers, with
+strides up to half of the second, by the taps in a row, since each channel of `planes` has its sums to bring together; rows of so many pixels, in both
+directions, of dilated taps from the second number on, without strides of outputs and gradients of inputs of any; and these two with strides, from the third
+number on.
 
 Time of `planes` over that of `inplace`, 85 problems of 16 to 1152 channels, 1 to 16 images, float32 and bfloat16 alike, 2 threads of a Zen 5; filters by pixels and
 channels, in thousands:

@@ -66,10 +66,9 @@ stride  pixels    1 input               3 inputs              16 inputs
 """
 
 MOST_SKIPPING = 8
-"""Channels that are summed of one tap with strides, up to which `stem` is taken for gradients of inputs: pixels between those that have the tap are zeros, which it
-stores with them. Time of `conv` over that of `stem` with 4 and 8 inputs, 1 to 8 outputs, 2 threads of a Zen 5: channels last 1.6 to 2.6 (bfloat16 1.1 to 2.3), first
-0.93 to 1.2; 64 outputs 0.25 to 0.9.
-"""
+"""Channels that are summed of one tap with strides, up to which `stem` is taken for gradients of inputs: pixels between those that have the tap are zeros. Time
+of `conv` over that of `stem` with 4 and 8 inputs, 1 to 8 outputs, 2 threads of a Zen 5: channels last 1.6 to 2.6 (bfloat16 1.1 to 2.3), first 0.93 to 1.2; 64
+outputs 0.25 to 0.9. """
 
 LEAST_DOT_PIXELS, LEAST_DOT_ROWS, FEW_BESIDE_PAIRS = {False: 384, True: 1024}, 4, {False: 12, True: 4}
 """Pixels of a plane from which on `conv` turns no operand (`conv_reduce_dots`), of float32 and of bfloat16 that is multiplied in pairs, rows that fill a

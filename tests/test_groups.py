@@ -200,11 +200,21 @@ def test_it_is_taken_for_rows_of_planes_that_are_not_too_long(op, stride):
         assert (order(op, channels, channels, groups=2, **sizes)[0] == "depthwise") == (taken and fills)
 
 
+@pytest.mark.parametrize("arithmetic", LONGEST_EXCHANGED, ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_each_arithmetic_has_rows_of_its_own(arithmetic, stride):
+    for result, rows in LONGEST_EXCHANGED[arithmetic].items():
+        for channels, longest in rows.items():
+            for width in (1, 7, 9, 13, 21, 39, 55, 57, 101):
+                axis = Axis(width * stride, 3, stride, 1, 1, width)
+                task = Task(result, False, axis, axis, 8, channels, channels, "NCHW", arithmetic, pixels=1000)
+                assert wins(task) == (width <= longest[stride > 1]), (result, channels, width)
+
+
 def test_filters_of_few_pixels_take_it_beside_pairs():
     axis = Axis(16, 3, 1, 1, 1, 16)
     task = Task("filter", False, axis, axis, 4, WHOLE_VECTOR, WHOLE_VECTOR, "NCHW", Arithmetic.PAIRS)
     assert wins(task._replace(pixels=FEW_SUMMED_PIXELS)) and not wins(task._replace(pixels=FEW_SUMMED_PIXELS + 1))
-    assert not wins(task._replace(pixels=FEW_SUMMED_PIXELS, inputs=16, outputs=16))
     assert wins(task._replace(arithmetic=Arithmetic.FLOATS)) and not wins(task._replace(result="input"))
 
 

@@ -17,6 +17,7 @@ from gradops._algorithms.stem import (
     LEAST_STEM_COLUMNS,
     LEAST_STEM_MULTIPLIER,
     LEAST_STEM_PIXELS,
+    MOST_SKIPPING,
 )
 from gradops._dispatch import PARTIAL, TILED
 from gradops.testing import (
@@ -179,6 +180,19 @@ PATCHES = {"h": 16, "w": 32, "r": 4, "s": 4, "strides": (4, 4)}
 def test_few_channels_of_a_wide_result_take_it(options, ops):
     problem = Problem(**{"h": 9, "w": 24, "c": 3, "k": 64, "r": 3, "s": 3, "padding": "SAME"} | options)
     assert {name for name, op in OPS.items() if op.kind == "dense" and besides_col2im(op, problem)[0] == "stem"} == ops
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_one_tap_with_strides_and_few_channels_takes_it(layout):
+    def taken(name, channels, summed=MOST_SKIPPING, step=2):
+        sides = {"c": summed, "k": channels} if name == "conv2d" else {"c": channels, "k": summed}
+        problem = Problem(h=64, w=64, r=1, s=1, strides=(step, step), layout=layout, **sides)
+        return besides_col2im(OPS[name], problem)[0] == "stem"
+
+    most = 8 if layout == "NHWC" else FEW_STEM_OUTPUTS
+    assert taken("conv2d_backprop_input", most) and not taken("conv2d_backprop_input", most + 1)
+    assert not taken("conv2d_backprop_input", most, MOST_SKIPPING + 1)
+    assert not taken("conv2d_backprop_input", most, step=1) and not taken("conv2d", most)
 
 
 @pytest.mark.parametrize(

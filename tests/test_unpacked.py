@@ -441,6 +441,8 @@ def test_planes_of_few_pixels_and_many_taps_are_turned(op):
         assert turned(taps, longest, enough) == filters and not turned(taps, longest, enough + 1)
         assert turned(taps, n=400, step=2) == (taps >= FAR_TAPS or not filters)
         assert not turned(taps, MOST_FAR_PIXELS + 1, n=400, step=2) and not turned(taps, n=400, step=2, height=40)
+    strided = MOST_LED[3][1] // (2 * WIDEST_VECTOR * 13 * 13)
+    assert turned(3, 13, strided, stride=2) == filters and not turned(3, 13, strided + 1, stride=2)
     assert turned(FAR_TAPS, n=400, step=3, stride=2)
     assert turned(MANY_TAPS, n=400, stride=2) == (not filters) and not turned(FAR_TAPS, n=400, stride=2)
     assert not turned(MANY_TAPS, n=400) and not turned(MANY_TAPS, MOST_FAR_PIXELS + 1, n=400, stride=2)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from problems import exact_case, rounded_case
 
 from gradops._algorithms import ALGORITHMS
-from gradops._algorithms.winograd import MOST_SUMMED_PIXELS, MOST_TAPS
+from gradops._algorithms.task import MOST_SHEET_SLOTS
+from gradops._algorithms.winograd import LEAST_SHEET_ROW, MOST_SUMMED_PIXELS, MOST_TAPS
 from gradops._dispatch import PARTIAL
 from gradops.testing import (
     OPS,
@@ -166,6 +167,8 @@ SHAPE = {"n": 17, "h": 16, "w": 16, "c": 32, "k": 32, "padding": "SAME"}
         ({"dilations": (2, 3), "c": 64, "k": 64, "layout": "NCHW"}, ("conv", "winograd")),
         ({"groups": 2, "c": 64, "k": 192}, ("winograd", "conv")),
         ({"c": 12, "k": 12}, ("conv", "winograd")),
+        ({"groups": 2, "c": 32, "k": 32}, ("conv", "winograd")),
+        ({"groups": 2, "c": 48, "k": 32}, ("winograd", "conv")),
         ({"strides": (2, 2)}, ("conv", "winograd")),
         ({"strides": (2, 2), "c": 64, "k": 64}, ("winograd", "conv")),
         ({"strides": (2, 2), "c": 64, "k": 64, "h": 14, "w": 14}, ("conv", "winograd")),
@@ -188,6 +191,18 @@ def test_winograd_accepts_windows_of_three_taps_and_is_taken_where_products_are_
     found = [accepting(op, problem) for op in DENSE]
     assert {tuple(name for name in names if name in ("conv", "winograd")) for names in found} == {chosen}
     assert set(chosen) <= set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("op", DENSE, ids=str)
+def test_planes_that_conv_copies_once_need_filled_vectors(op):
+    def taken(channels, summed=32, row=LEAST_SHEET_ROW, **options):
+        sides = {"k": channels, "c": summed} if op.result == "output" else {"c": channels, "k": summed}
+        sizes = {"n": 8, "h": 28, "w": row, "padding": "SAME", "layout": "NCHW"} | options
+        return besides_col2im(op, Problem(**sizes, **sides))[0] == "winograd"
+
+    assert taken(32) and taken(17, layout="NHWC") and taken(17, row=LEAST_SHEET_ROW - 2)
+    assert taken(17) == (op.result == "filter")
+    assert taken(17, MOST_SHEET_SLOTS // 9 + 2)
 
 
 @pytest.mark.parametrize(

@@ -167,13 +167,12 @@ def _wins_beside_tiles(task: Task) -> bool:
 
 def _longest(task: Task) -> int:
     """Rows up to which it is, channels first."""
-    if task.paired and task.result == "filter" and task.outputs <= WHOLE_VECTOR and task.pixels <= FEW_SUMMED_PIXELS:
+    if task.paired and task.result == "filter" and task.pixels <= FEW_SUMMED_PIXELS:
         return EVERY
     longest = LONGEST_EXCHANGED[task.arithmetic][task.result].get(task.outputs, (0, 0))[task.strided]
-    vector = WHOLE_VECTOR if task.doubles else WIDEST_VECTOR
-    if task.outputs == 4 and task.result != "filter" and not task.strided and task.cols.out % vector == 0:
+    if task.outputs == 4 and task.result != "filter" and not task.strided and task.cols.out % task.vector == 0:
         longest = min(longest, LONGEST_HALVED)
-    fills = task.groups * task.outputs >= vector
+    fills = task.groups * task.outputs >= task.vector
     return longest if fills or (task.result == "output" and task.strided) else min(longest, LONGEST_HALVED)
 
 

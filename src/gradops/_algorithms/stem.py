@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .patches import favour_conv
-from .task import WHOLE_VECTOR, WIDEST_VECTOR, Arithmetic, Task
+from .task import MOST_SHEET_SLOTS, WHOLE_VECTOR, WIDEST_VECTOR, Arithmetic, Task
 from .tiles import fills_tiles
 
 LEAST_STEM_COLUMNS = dict.fromkeys(range(1, 8), 4) | {8: 12}
@@ -93,11 +93,10 @@ stride 2, 3 inputs to 64 and 128 outputs, 2 threads of a Granite Rapids: 28 pixe
 and 1.04, 112 1.02 and 1.06; 3x3 taps 0.8 to 1.2, to 32 outputs 0.95 to 1.1; float64 0.8 to 1.0.
 """
 
-LEAST_SHEET_CHANNELS, LEAST_SHEET_GROUP, LONG_SHEET, SHORT_SHEET, MOST_SHEET_SLOTS = 4, 6, 64, 12, 300
+LEAST_SHEET_CHANNELS, LEAST_SHEET_GROUP, LONG_SHEET, SHORT_SHEET = 4, 6, 64, 12
 """Channels of outputs and of gradients of inputs from which on `conv` is taken, channels first, without strides, for which it copies planes once for all taps
 (`conv_gather_sheet`); then of one of several groups. Of bfloat16 that is multiplied in pairs it is so with fewer channels, too, of rows that are shorter than
-the third number, in pixels. Of other numbers it is not with rows shorter than the fourth, nor with more taps and channels that are summed, multiplied, than the
-last.
+the third number, in pixels. Of other numbers it is not with rows shorter than the fourth, nor with more taps and channels that are summed than MOST_SHEET_SLOTS.
 
 Time of `conv` over that of `stem`, NCHW, gradient of the input, 8 images, 3x3 taps but for the last lines, 2 threads of a Zen 4:
 
@@ -199,8 +198,7 @@ def _sheets(task: Task) -> bool:
     many = task.channels >= (LEAST_SHEET_CHANNELS if task.groups == 1 else LEAST_SHEET_GROUP)
     if task.paired:
         return task.summed % 2 == 0 and (many or task.cols.size < LONG_SHEET)
-    slots = task.rows.taps * task.cols.taps * task.summed
-    return many and task.cols.size >= SHORT_SHEET and slots <= MOST_SHEET_SLOTS
+    return many and task.cols.size >= SHORT_SHEET and task.slots <= MOST_SHEET_SLOTS
 
 
 def _wins_multiplied(task: Task) -> bool:

@@ -19,6 +19,9 @@ to 1.1; 8 groups 1.5 and 2.3, 32 groups 3.2. Channels first 0.95 to 1.0, 32 grou
 """
 
 
+MOST_SHEET_SLOTS = 300
+"""Taps and channels that are summed, multiplied, up to which `conv` gains by copying planes once for all taps (LEAST_SHEET_CHANNELS of `stem`)."""
+
 WIDE_STRIDE = 2
 """Up to which `planes` loads what it reads once for all results."""
 
@@ -91,6 +94,16 @@ class Task(NamedTuple):
     def summed(self) -> int:
         """Channels that are summed for them."""
         return self.outputs if self.result == "input" else self.inputs
+
+    @property
+    def slots(self) -> int:
+        """Taps and channels that are summed for them."""
+        return self.rows.taps * self.cols.taps * self.summed
+
+    @property
+    def vector(self) -> int:
+        """Numbers that fill the widest vector."""
+        return WHOLE_VECTOR if self.doubles else WIDEST_VECTOR
 
     @property
     def last(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from .task import WHOLE_VECTOR, WIDEST_VECTOR, Axis, Task
+from .task import MOST_SHEET_SLOTS, Axis, Task
 
 MOST_TAPS = 7
 """Along an axis: three windows of up to three."""
@@ -77,8 +77,8 @@ images        channels  float32             float64, NHWC
 float16 1.1 to 1.9, AVX2 1.1 to 2.4; 16 to 16 channels of 4x4 pixels, channels first, 0.8 to 0.9.
 """
 
-LEAST_SHEET_ROW, MOST_SHEET_SLOTS = 20, 300
-"""Pixels of a row, and taps and channels that are summed, multiplied, from which on and up to which `conv` copies planes once for all taps, channels first, so that
+LEAST_SHEET_ROW = 20
+"""Pixels of a row from which on planes that `conv` copies once for all taps, channels first, of up to MOST_SHEET_SLOTS taps and channels, fill its vectors, so that
 the *gain* is that of filled vectors. Time of `conv` over that of `winograd`, 3x3 taps, 8 images, gradients of inputs and outputs, 2 threads of a Zen 5: 17 to 33
 channels of 28x28 and 29x29 0.62 to 0.76, 20 to 40 0.73 and 0.83, 24 to 24 0.95, 24 to 48 of 56x56 0.98 and 1.13, 40 to 40 of 20x20 1.05, 32 to 32 1.3.
 
@@ -110,28 +110,16 @@ def wins(task: Task) -> bool:
     kind = "strided" if task.strided else "dilated" if task.dilated else "3x3" if _dense(task) else "other"
     steps = task.rows.dilation * task.cols.dilation if task.dilated else 0
     costs = COST / max(task.inputs, 1) + COST / max(task.outputs, 1) + STEP_COST * steps / max(task.pixels, 1)
-    narrow = task.groups > 1 and max(task.inputs, task.outputs) <= _vector(task)
+    narrow = task.groups > 1 and max(task.inputs, task.outputs) <= task.vector
     return _gain(task) * _fill(task) >= LEAST_GAIN[kind][narrow or not task.last] * (1 + costs)
-
-
-def _vector(task: Task) -> int:
-    """Channels that fill one."""
-    return WHOLE_VECTOR if task.doubles else WIDEST_VECTOR
 
 
 def _fill(task: Task) -> float:
     """The share of its vectors of channels that is filled, where those of `conv` are pixels of planes that are copied once for all taps."""
-    vector = _vector(task)
-    slots = task.rows.taps * task.cols.taps * task.summed
-    if (
-        task.last
-        or task.result == "filter"
-        or task.strided
-        or slots > MOST_SHEET_SLOTS
-        or task.cols.out < LEAST_SHEET_ROW
-    ):
+    copied = task.slots <= MOST_SHEET_SLOTS and task.cols.out >= LEAST_SHEET_ROW
+    if task.last or task.result == "filter" or task.strided or not copied:
         return 1
-    return task.channels / (-(-task.channels // vector) * vector)
+    return task.channels / (-(-task.channels // task.vector) * task.vector)
 
 
 def reads_innermost(task: Task) -> bool:
